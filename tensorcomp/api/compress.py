@@ -109,7 +109,7 @@ def compress(
 
         target = None if out is None else location(out)
         request = PartsRequest(location(path), target, options, progress, force, keep_names)
-        return compress_on(request, executor) if executor else compress_part(request, part)
+        return compress_part(request, part) if executor is None else compress_on(request, executor)
     model = open_model(path, compressed=False, stand_ins=bool(replace))
     if keep_names and (replace or not model.is_folder):
         raise PlanError(

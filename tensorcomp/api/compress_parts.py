@@ -107,7 +107,7 @@ def compress_part(request: PartsRequest, part: str | tuple[int, int] | None) -> 
             "plan FOLDER … -o plan.json, and give plan=…"
         )
     job = request.begin(count, is_first=number == 0)
-    own = deal(job.sizes, count)[number]
+    own = next(iter(deal(job.sizes, count)[number:]), [])
     plan = None if options.plan is None else load_plan(options.plan)
     if plan is not None and plan.pruned:
         raise PlanError("pruning sees a model as a whole: expected a plan without, got one with")

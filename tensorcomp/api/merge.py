@@ -139,7 +139,8 @@ def _checked(job: JobFolder) -> dict[Path, FileResult]:
             path=job.folder,
         )
     if job.budget:
-        plans = {(read_json(job.report(shard)) or {})["mark"].get("plan") for shard in found}
+        reports = [read_json(job.report(shard)) or {} for shard in found]
+        plans = {str(report.get("mark")) for report in reports}
         if len(plans) > 1:
             raise VerificationError("has shards of several plans; run again", path=job.folder)
         given, total, weights = (

@@ -8,10 +8,12 @@ be renamed: there the compressed files go to ``NAME.tc`` at once, which is marke
 from __future__ import annotations
 
 import json
+import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from tensorcomp._formatting import counted
@@ -102,12 +104,33 @@ def read_job(target: Path) -> JobFolder | None:
     try:
         if value.pop("tensorcomp_job") != _VERSION:
             raise ValueError("another version")
-        return JobFolder(target, **{**value, "source": location(value["source"])})
+        return _checked(JobFolder(target, **{**value, "source": location(value["source"])}))
     except PARSING_ERRORS as error:
         raise CheckpointError(
             f"is not what this version writes of a job; remove {path.parent}, and begin again",
             path=path,
         ) from error
+
+
+def _checked(job: JobFolder) -> JobFolder:
+    """Require that no path leads out of the folders, and that figures are figures.
+
+    Raises one of `PARSING_ERRORS`.
+    """
+    names = [*job.outputs, *job.outputs.values()]
+    paths = [PurePath(name) for name in names]
+    sound = (
+        all(path.name and not path.anchor and ".." not in path.parts for path in paths)
+        and b"\0" not in os.fsencode("".join(names))
+        and len(set(job.outputs.values())) == len(job.outputs) == len(job.sizes)
+        and all(0 <= int(job.sizes[shard]) == job.sizes[shard] for shard in job.outputs)
+        and (job.parts is None or 1 <= int(job.parts) == job.parts)
+        and None not in (*{**job.options}, *job.repeated, *job.measured.values())
+        and all(map(math.isfinite, job.budget.values()))
+    )
+    if not sound:
+        raise ValueError("others have written it")
+    return job
 
 
 def begin_job(target: Path, make: Callable[[], JobFolder], *, is_first: bool = True) -> JobFolder:
@@ -128,7 +151,7 @@ def begin_job(target: Path, make: Callable[[], JobFolder], *, is_first: bool = T
             return found
     made, path = {"tensorcomp_job": _VERSION, **vars(make())}, partial_folder(target) / _JOB
     del made["target"]  # which each process may see elsewhere
-    text = json.dumps(made, indent=1, ensure_ascii=False, default=str)
+    text = json.dumps(made, indent=1, default=str)  # ASCII: names of files need not be UTF-8
     with writing(path.parent):
         if is_remote(target):
             (target / UNFINISHED).write_text("tensorcomp compresses this folder in parts\n")
@@ -155,7 +178,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
             value = json.loads(path.read_bytes())
     except MissingFileError:
         return None
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -166,7 +189,8 @@ def refuse_partial(path: Path) -> None:
         return
     job = read_job(path.with_name(path.name.removesuffix(PARTIAL)))
     assert job is not None
-    done = sum(job.report(shard).exists() for shard in job.outputs)
+    with reading(path):
+        done = sum(job.report(shard).exists() for shard in job.outputs)
     raise CheckpointError(
         f"is unfinished: {done} of {counted(len(job.outputs), 'shard')}; run the parts that are "
         "missing, then tensorcomp merge",

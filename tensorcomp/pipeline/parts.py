@@ -48,7 +48,11 @@ def parse_part(part: str | tuple[int, int] | None) -> tuple[int, int]:
 
 
 def deal(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Deal shards to parts: the largest first, to the one that has least."""
+    """Deal shards to parts: the largest first, to the one that has least.
+
+    Parts beyond the number of shards have none, and are left out.
+    """
+    count = min(count, max(len(sizes), 1))
     parts: list[list[str]] = [[] for _ in range(count)]
     loads = [0] * count
     for shard in sorted(sizes, key=lambda shard: (-sizes[shard], shard)):

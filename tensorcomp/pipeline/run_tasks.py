@@ -16,7 +16,7 @@ from concurrent.futures import (
 
 from tensorcomp._formatting import counted
 from tensorcomp._log import LOGGER
-from tensorcomp.errors import CheckpointError, TensorcompError
+from tensorcomp.errors import CheckpointError, OptionError, TensorcompError
 from tensorcomp.pipeline.shard_task import ShardTask, run_remotely
 from tensorcomp.pipeline.summary import FileResult
 
@@ -45,6 +45,8 @@ def run_tasks(
         Of a task, at once: another try would end so, too.
     CheckpointError
         If a task failed otherwise, and all tries are used up.
+    OptionError
+        If the executor takes no tasks.
     """
     results: dict[int, tuple[FileResult, bool]] = {}
     failed: Counter[int] = Counter()
@@ -54,12 +56,12 @@ def run_tasks(
         while left or pending:
             for index in left:
                 try:
-                    pending[executor.submit(run_remotely, tasks[index])] = index
+                    pending[_submit(executor, tasks[index])] = index
                 except BrokenExecutor:
                     lost = counted(len(tasks) - len(results), "shard")
                     LOGGER.warning("the workers are lost: %s are compressed in this process", lost)
                     executor = ThreadPoolExecutor(1)
-                    pending[executor.submit(run_remotely, tasks[index])] = index
+                    pending[_submit(executor, tasks[index])] = index
             left = []
             for future in wait(pending, return_when=FIRST_COMPLETED).done:
                 index = pending.pop(future)
@@ -72,7 +74,7 @@ def run_tasks(
                     failed[index] += 1
                     if failed[index] > _RETRIES:
                         raise CheckpointError(
-                            f"failed {_RETRIES + 1} times on workers: {error or repr(error)}",
+                            f"failed {_RETRIES + 1} times on workers: {str(error) or repr(error)}",
                             path=tasks[index].source,
                         ) from error
                     LOGGER.warning("%s: compressed again, after %r", tasks[index].source, error)
@@ -83,3 +85,14 @@ def run_tasks(
         for future in pending:
             future.cancel()
     return [results[index] for index in range(len(tasks))]
+
+
+def _submit(executor: Executor, task: ShardTask) -> Future[tuple[FileResult, bool]]:
+    try:
+        return executor.submit(run_remotely, task)
+    except BrokenExecutor:
+        raise
+    except Exception as error:  # RuntimeError of one that is shut down, others of other libraries
+        raise OptionError(
+            f"expected an executor that takes tasks, got {executor!r:.99}: {error}; give another"
+        ) from error

@@ -16,7 +16,13 @@ import tensorcomp
 from tensorcomp.container.job_folder import read_json
 from tensorcomp.container.model import open_original
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.errors import CheckpointError, FormatError, MissingFileError, TensorcompError
+from tensorcomp.errors import (
+    PARSING_ERRORS,
+    CheckpointError,
+    FormatError,
+    MissingFileError,
+    TensorcompError,
+)
 from tensorcomp.io.files import atomic_file, reading, writing
 from tensorcomp.io.locations import RemotePath, is_remote
 from tensorcomp.pipeline.job import Shard, compress_shards
@@ -88,12 +94,12 @@ def finished_task(task: ShardTask) -> FileResult | None:
     report = read_json(task.report)
     if not report or report.get("source") != _state(task.source):
         return None
-    if not task.mark.items() <= report.get("mark", {}).items():
-        return None
     try:
+        if not task.mark.items() <= report["mark"].items():
+            return None
         with CompressedFile(task.output) as file:
             result = FileResult.of(file, report["refused"])
-    except (CheckpointError, FormatError, KeyError):
+    except (CheckpointError, FormatError, *PARSING_ERRORS):
         return None
     return result if result.output_bytes == report.get("output_bytes") else None
 

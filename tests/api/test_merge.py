@@ -299,8 +299,7 @@ def test_a_merge_that_was_killed_is_ended_by_the_next(
 
 def test_a_job_that_is_just_begun_is_not_taken_for_the_old_output(model: Path):
     tensorcomp.compress(model)
-    target = model.parent / "m.tc"
-    begin_job(target, lambda: make_job(model, target, CompressOptions(), parts=2))
+    begin(model)
     with pytest.raises(VerificationError, match=r"lacks 6 of 6 shards.*run part 0/2, 1/2 again"):
         tensorcomp.merge(model, force=True)
 
@@ -334,6 +333,73 @@ def test_a_damaged_job_is_told_of(model: Path):
         ):
             with pytest.raises(CheckpointError, match="is not what this version writes of a job"):
                 run()
+
+
+def renamed(job: dict[str, Any], name: Any) -> dict[str, Any]:
+    return job["outputs"] | {f"{LARGEST}.safetensors": name}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(
+            lambda job, name=name: {"outputs": renamed(job, name)}
+            for name in ("../../../x", "a/../../../x", "/tmp/x", ".", "", "x\0", "\ud800", 5)
+        ),
+        lambda job: {"outputs": dict.fromkeys(job["outputs"], "x")},
+        lambda job: {"outputs": list(job["outputs"])},
+        lambda job: {"outputs": {}},
+        lambda job: {"outputs": {"../x": "x"}, "sizes": {"../x": 5}},
+        lambda _: {"sizes": {}},
+        lambda job: {"sizes": dict.fromkeys(job["sizes"], "5")},
+        lambda job: {"sizes": dict.fromkeys(job["sizes"], -5)},
+        lambda _: {"options": None},
+        lambda _: {"parts": 0},
+        lambda _: {"parts": "2"},
+        lambda _: {"repeated": 5},
+        lambda _: {"measured": 5},
+        lambda _: {"budget": {"target_size": "5"}},
+    ],
+)
+def test_what_others_write_as_a_job_leads_nowhere(model: Path, change: Any):
+    begin(model)
+    path = model.parent / "m.tc.partial" / "job.json"
+    job = json.loads(path.read_text())
+    path.write_text(json.dumps(job | change(job)))
+    before = contents(model.parent)
+    for run in (lambda: tensorcomp.compress(model, part="0/1"), lambda: tensorcomp.merge(model)):
+        with pytest.raises(CheckpointError, match="is not what this version writes of a job"):
+            run()
+    assert contents(model.parent) == before
+
+
+def begin(model: Path) -> None:
+    """Begin the job of a model; compress nothing."""
+    target = model.parent / "m.tc"
+    begin_job(target, lambda: make_job(model, target, CompressOptions(), parts=2))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "5", '{"mark": [], "source": {}}'])
+def test_a_damaged_report_is_made_again(model: Path, text: str):
+    compress_parts(model, 1)
+    reports = model.parent / "m.tc.partial" / "reports"
+    path = reports / f"{LARGEST}.tc.safetensors.json"
+    state = json.loads(path.read_text())["source"]
+    path.write_text(text.replace("{}", json.dumps(state)))
+    with pytest.raises(VerificationError, match="lacks 1 of 6 shards"):
+        tensorcomp.merge(model)
+    assert tensorcomp.compress(model, part="0/1").reused == 5
+    tensorcomp.merge(model)
+
+
+def test_names_that_are_no_text_are_those_of_files(tmp_path: Path):
+    (tmp_path / "m").mkdir()
+    name = os.fsdecode(b"a\xff.safetensors")
+    save_file({"w": np.ones((9, 9), np.float32)}, tmp_path / "m" / "a.safetensors")
+    (tmp_path / "m" / "a.safetensors").rename(tmp_path / "m" / name)
+    compress_parts(tmp_path / "m", 2)
+    merged = tensorcomp.merge(tmp_path / "m")
+    assert os.fsencode(next(iter(merged.files))).endswith(b"a\xff.safetensors")
 
 
 def test_a_worker_without_the_file_says_so(model: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ from sharded_models import contents, make_shards
 
 import tensorcomp
 from tensorcomp import Budget, Progress
-from tensorcomp.errors import CheckpointError, PlanError
+from tensorcomp.errors import CheckpointError, OptionError, PlanError
 from tensorcomp.pipeline import run_tasks as module
 from tensorcomp.planning.statistics import Statistics
 
@@ -256,3 +256,13 @@ def test_executors_do_not_prune(model: Path):
         tensorcomp.compress(model, executor=Faulty(), prune=tensorcomp.Pruning("magnitude", 0.5))
     with pytest.raises(PlanError, match="expected part=…, executor=… or"):
         tensorcomp.compress(model, executor=Faulty(), part="0/2")
+
+
+@pytest.mark.parametrize("words", ["after shutdown", "has no attribute 'submit'"])
+def test_what_takes_no_tasks_is_no_executor(model: Path, words: str):
+    executor: Any = "a pool"
+    if words == "after shutdown":
+        executor = ThreadPoolExecutor(1)
+        executor.shutdown()
+    with pytest.raises(OptionError, match=f"expected an executor that takes tasks.*{words}"):
+        tensorcomp.compress(model, executor=executor)
