@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeGuard, cast
 
-from tensorcomp.errors import CheckpointError, MissingFileError, needing
+from tensorcomp.errors import CheckpointError, MissingFileError, OptionError, needing
 from tensorcomp.io.store_errors import repeated
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")  # a drive's letter is none
@@ -65,6 +65,14 @@ def location(path: str | os.PathLike[str]) -> Path:
         known = scheme in fsspec.available_protocols()
         what = "a valid URL" if known else "a URL of a scheme that fsspec knows"
         raise CheckpointError(f"expected {what}, got {shown_url(text)}") from error
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path; refuse a URL of an object store with `OptionError`."""
+    place = location(path)
+    if is_remote(place):
+        raise OptionError(f"{place}: expected a path on a disk, got the URL of an object store")
+    return place
 
 
 def is_remote(path: object) -> TypeGuard[Path]:

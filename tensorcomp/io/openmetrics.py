@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from tensorcomp._log import LOGGER
 from tensorcomp.errors import OptionError
 from tensorcomp.io.files import refuse_nul
+from tensorcomp.io.locations import local_path
 
 _END = "# EOF\n"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -81,7 +82,7 @@ class OpenMetricsFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], labels: Mapping[str, str]) -> None:
-        self._path, self._labels = Path(path), dict(labels)
+        self._path, self._labels = local_path(path), dict(labels)
         refuse_nul(self._path)
         self._due, self._told = -1.0, False
         if os.path.lexists(self._path) and not _holds_metrics(self._path):

@@ -224,6 +224,16 @@ def test_wrong_options_are_refused_at_once(tmp_path):
         Reader(tmp_path, threads=0)
 
 
+def test_urls_are_no_folders_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kind in (Writer, Reader):
+        with pytest.raises(OptionError, match=r"memory://step: expected a path on a disk"):
+            kind("memory://step")
+        with pytest.raises(OptionError, match="expected a path on a disk"):
+            kind("step").reset("memory://step")
+    assert not any(tmp_path.iterdir())
+
+
 def test_threads_are_shared_between_the_ranks_of_a_machine(monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     monkeypatch.setattr("tensorcomp.integrations.dcp.items.available_threads", lambda: 16)

@@ -124,6 +124,11 @@ def test_only_metrics_are_replaced(tmp_path):
     assert other.read_bytes() == b"precious"
 
 
+def test_urls_are_refused():
+    with pytest.raises(OptionError, match=r"memory://job.prom: expected a path on a disk"):
+        MetricsFile("memory://job.prom")
+
+
 def test_what_cannot_be_written_is_told_once(tmp_path, caplog, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -10,6 +10,7 @@ from typing import Any
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
 from tensorcomp.io.files import held, sync
+from tensorcomp.io.locations import local_path
 
 
 class AtomicWriter(FileSystemWriter):
@@ -44,7 +45,11 @@ class AtomicWriter(FileSystemWriter):
 
 
 class KeepingFiles(FileSystem):
-    """Files of which none is removed before another takes its place."""
+    """Files on a disk of which none is removed before another takes its place."""
+
+    def init_path(self, path: Any) -> Path:
+        """Return a path; refuse a URL, which torch would take for a folder here."""
+        return local_path(path)
 
     def rm_file(self, path: Any) -> None:
         """Leave the file."""

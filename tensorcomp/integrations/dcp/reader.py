@@ -25,6 +25,7 @@ from tensorcomp.container.decoding import Job, decode_all
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError
+from tensorcomp.gradients.ddp.atomic_writer import KeepingFiles
 from tensorcomp.integrations.dcp.items import SAVE, Place, Share, with_host, with_shares
 from tensorcomp.pipeline.bundle import runs
 
@@ -50,6 +51,8 @@ class Reader(FileSystemReader):
 
     Raises
     ------
+    OptionError
+        If the path is a URL, or `threads` no number of threads.
     CheckpointError, FormatError
         While loading, in torch's ``CheckpointException``: if the folder holds no complete
         checkpoint, or a file is missing, damaged or of another save.
@@ -70,6 +73,8 @@ class Reader(FileSystemReader):
 
     def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
         super().__init__(path)
+        self.fs = KeepingFiles()
+        self.path = self.fs.init_path(path)
         if threads is not None:
             thread_count(threads)
         self._threads = threads

@@ -68,7 +68,7 @@ class Writer(FileSystemWriter):
     Raises
     ------
     PlanError, OptionError
-        If the options do not go together.
+        If the options do not go together, or the path is a URL.
     CheckpointError
         While saving, in torch's ``CheckpointException``: if a rank cannot write, or `overwrite` is
         False and there is a checkpoint.
@@ -93,6 +93,7 @@ class Writer(FileSystemWriter):
     ) -> None:
         super().__init__(path, overwrite=overwrite)
         self.fs = KeepingFiles()
+        self.path = self.fs.init_path(path)
         self._options = exact_optimizer(CompressOptions(**keywords))
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
