@@ -7,6 +7,7 @@ writer, `disks` lets the disk fail under all.
 import contextlib
 import functools
 import hashlib
+import re
 import shutil
 import tempfile
 import warnings
@@ -36,6 +37,7 @@ from tensorcomp.gradients.ddp.checkpoints import (
 from tensorcomp.io.files import is_temporary
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.pruning.lottery_ticket.lottery import find_ticket
+from tensorcomp.reports import save_report
 
 SHARD = "model-00001-of-00001.safetensors"
 Work: TypeAlias = Callable[[Path], object]
@@ -326,6 +328,29 @@ def _load_by_dcp(folder: Path) -> None:
         raise AssertionError("a state of neither step")
 
 
+def _save_report(seed: int) -> Work:
+    def save(folder: Path) -> None:
+        if not (folder / "m").exists():
+            make_model(folder / "m", shards=1)
+        found, out = tensorcomp.inspect(folder / "m"), folder / "report.html"
+        save_report(found, out, title=f"model {seed}", force=True)
+
+    return save
+
+
+def _write_metrics(folder: Path) -> None:
+    with tensorcomp.MetricsFile(folder / "job.prom") as metrics:
+        metrics.advance("w", 1)
+
+
+def _whole(name: str, pattern: str) -> Work:
+    def check(folder: Path) -> None:
+        if not re.fullmatch(pattern, (folder / name).read_text(), re.DOTALL):
+            raise AssertionError(f"{name} is not whole")
+
+    return check
+
+
 WRITERS: dict[str, Writer] = {
     "compress a file": Writer(_prepare_file, _compress_file, _check_file),
     "compress a folder": Writer(_prepare("compress"), _out(tensorcomp.compress), _check_out),
@@ -357,6 +382,11 @@ WRITERS: dict[str, Writer] = {
     "quantize with statistics": Writer(
         _quantize(OLD), _quantize(NEW), _check(_quantize, f"x{COMPRESSED}")
     ),
+    "report": Writer(
+        *(_save_report(OLD), _save_report(NEW)),
+        _whole("report.html", r"<!doctype html>.*<h1>model [01]</h1>.*</html>\n?"),
+    ),
+    "metrics": Writer(_write_metrics, _write_metrics, _whole("job.prom", r"# TYPE.*\n# EOF\n")),
     "gradient state": Writer(_save_state(1), _save_state(2), _load_state),
     "distributed checkpoint": Writer(_save_by_dcp(1), _save_by_dcp(2), _load_by_dcp),
     "distributed state": Writer(_save_distributed(1), _save_distributed(2), _load_distributed),

@@ -98,7 +98,8 @@ class OpenMetricsFile:
     def write(self, metrics: Iterable[Metric]) -> None:
         """Replace the file."""
         self._due = time.monotonic() + _PERIOD
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.tensorcomp-part")
+        # Not `atomic_file`, which waits until the disk has it: that may take as long as a shard.
+        partial = self._path.with_name(f".{self._path.name}.tensorcomp-part")
         try:
             partial.write_text(openmetrics_text(metrics, self._labels), "utf-8")
             partial.replace(self._path)

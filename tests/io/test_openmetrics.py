@@ -3,6 +3,7 @@ import logging
 import os
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -122,6 +123,17 @@ def test_only_metrics_are_replaced(tmp_path):
         with pytest.raises(OptionError, match="expected a file of metrics or none"):
             MetricsFile(wrong)
     assert other.read_bytes() == b"precious"
+
+
+def test_what_a_killed_job_has_left_goes_with_the_next(tmp_path, monkeypatch):
+    path = tmp_path / "job.prom"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "replace", Mock(side_effect=KeyboardInterrupt))
+        MetricsFile(path).__enter__()
+    assert [file.name for file in tmp_path.iterdir()] == [".job.prom.tensorcomp-part"]
+    with MetricsFile(path):
+        pass
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_urls_are_refused():
