@@ -128,7 +128,7 @@ forced_report = together(
 metrics = printing(
     "--metrics FILE.prom",
     "Keep counts of bytes, tensors, seconds and failures there as OpenMetrics text.",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_PathType(path_type=Path, dir_okay=False),
 )
 _json = printing("--json", "Print one JSON object, no text.")
 _amounts = (

@@ -55,3 +55,9 @@ def test_no_other_file_is_replaced_and_a_missing_folder_stops_nothing(call, mode
     done = call("compress", model, "--metrics", tmp_path / "absent" / "job.prom")
     assert done.status == 0
     assert "metrics cannot be written" in done.line
+
+
+def test_a_url_is_refused(call, model):
+    done = call("compress", model, "--metrics", "memory://job.prom")
+    assert done.status == 2
+    assert "memory://job.prom: expected a path on a disk" in done.stderr

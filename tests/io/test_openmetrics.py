@@ -127,9 +127,10 @@ def test_only_metrics_are_replaced(tmp_path):
 
 def test_what_a_killed_job_has_left_goes_with_the_next(tmp_path, monkeypatch):
     path = tmp_path / "job.prom"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", Mock(side_effect=KeyboardInterrupt))
-        MetricsFile(path).__enter__()
+        with pytest.raises(KeyboardInterrupt):
+            MetricsFile(path).__enter__()
     assert [file.name for file in tmp_path.iterdir()] == [".job.prom.tensorcomp-part"]
     with MetricsFile(path):
         pass
