@@ -127,9 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = app.main(given, "tensorcomp", standalone_mode=False, obj=settings)
     except BaseException as error:  # the one place where all of them end
         if settings.debug:
+            import re
             import traceback
 
-            traceback.print_exc()
+            from tensorcomp.io.locations import shown_url
+
+            text = re.sub(r"\w+://\S+", lambda url: shown_url(url[0]), traceback.format_exc())
+            print(text, file=sys.stderr)
         status, line = explain(error)
         say(line)
     return status or 0

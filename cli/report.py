@@ -44,6 +44,7 @@ def reported(ctx: click.Context, path: Path, run: Callable[[], Result], *, force
 
 
 def _text(ctx: click.Context, path: Path, result: Result) -> str:
+    from tensorcomp.io.locations import shown_url
     from tensorcomp.reports.save_report import report_text
 
     names = {param.name or "": param for param in ctx.command.params if param.name in ctx.params}
@@ -57,6 +58,6 @@ def _text(ctx: click.Context, path: Path, result: Result) -> str:
         result.report(),
         path,
         title=" and ".join(value.name or str(value) for value in inputs),
-        command=shlex.join([*ctx.command_path.split(), *ctx.meta["arguments"]]),
+        command=shlex.join([*ctx.command_path.split(), *map(shown_url, ctx.meta["arguments"])]),
         settings={name: ", ".join(v) if isinstance(v, tuple) else str(v) for name, v in options},
     )

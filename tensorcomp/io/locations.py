@@ -56,15 +56,21 @@ def location(path: str | os.PathLike[str]) -> Path:
         return Path(url2pathname(urlsplit(text).path))
     with needing("remote", CheckpointError, f"expected fsspec for {scheme}://…, got none"):
         import fsspec
+    text, shown = scheme + text[len(scheme) :], shown_url(text)
     try:
-        options = {"use_listings_cache": False}  # which misses what others write
-        return cast("Path", _of(*fsspec.core.url_to_fs(text, **options)))
+        kind: Any = fsspec.get_filesystem_class(scheme)
+        given = kind._get_kwargs_from_urls(text)  # no chain of URLs: keys may hold "::"
+        fs = repeated(shown, lambda: kind(**{**given, "use_listings_cache": False}))
+        if hasattr(fs, "_call_s3"):  # what repeats requests is here, and does not take minutes
+            fs.retries, once = 1, {"retries": {"max_attempts": 0}}
+            fs.config_kwargs = {**once, **fs.config_kwargs}
+        return cast("Path", _of(fs, fs._strip_protocol(text)))
     except ImportError as error:  # its message says which package
         raise CheckpointError(f"expected a package for {scheme}://…, got none: {error}") from error
     except ValueError as error:
         known = scheme in fsspec.available_protocols()
         what = "a valid URL" if known else "a URL of a scheme that fsspec knows"
-        raise CheckpointError(f"expected {what}, got {shown_url(text)}") from error
+        raise CheckpointError(f"expected {what}, got {shown}") from error
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -83,7 +89,7 @@ def is_remote(path: object) -> TypeGuard[Path]:
 def shown_url(url: str) -> str:
     """Return a URL without a password, and one of the web without its query."""
     scheme, separator, rest = url.partition("://")
-    if scheme in _WEB:
+    if scheme.rpartition("=")[2].lower() in _WEB:  # also as an option's value
         host, slash, path = re.split(r"[?#]", rest)[0].partition("/")
         rest = host.rpartition("@")[2] + slash + path
     return _USER.sub("", scheme + separator + rest)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,15 +17,16 @@ import numpy as np
 
 from tensorcomp.errors import CheckpointError
 from tensorcomp.io.locations import RemotePath
-from tensorcomp.io.store_errors import CHANGED, IncompleteAnswer, repeated, status_of
+from tensorcomp.io.store_errors import CHANGED, PATIENCE, IncompleteAnswer, repeated, status_of
 
 HEAD_BYTES = 1 << 17  # that the first request fetches
 BLOCK_BYTES = 1 << 23
 _AHEAD, _CONNECTIONS = 4, 8  # blocks, requests at once
 _WAITING, _USED, _MOST = 12, 4, 64  # blocks: read ahead, kept once used, in all
 _NEAR = 1 << 18  # bytes between two ranges that cost less than a further request
-TIMEOUT, LEAST_SPEED = 60.0, 1e5  # seconds that an answer may take, and bytes in each further one
-_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
+TIMEOUT, LEAST_SPEED = 20.0, 1e5  # seconds that an answer may take, and bytes in each further one
+_STALL = 15.0  # seconds without a byte
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 
 class _Answer(NamedTuple):
@@ -61,14 +64,14 @@ class RemoteFile:
         self.path = path
         self._remote = cast("RemotePath", path)
         self._version: str | None = None
-        self.size = HEAD_BYTES
-        first = self._ask(0, HEAD_BYTES)
-        self.head, self.size, self._version = first
+        self.size = 0
         self._kept: list[tuple[int, np.ndarray]] = []
         self._blocks: dict[int, Future[np.ndarray]] | None = None
         self._used: dict[int, Future[np.ndarray]] = {}  # that were read to their end
         self._begun: set[int] = set()
         self._lock = threading.Lock()
+        self._failed: tuple[float, CheckpointError] | None = None
+        self.head, self.size, self._version = self._ask(0, HEAD_BYTES)
 
     @functools.cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -167,13 +170,21 @@ class RemoteFile:
 
         def once() -> _Answer:
             answer = _request(self._remote, start, stop, self._version)
-            if self._version not in (None, answer.version):
+            is_same = self._remote.is_general or answer.size == (self.size or answer.size)
+            if self._version not in (None, answer.version) or not is_same:
                 raise CheckpointError(CHANGED, path=self.path)
             if len(answer.data) != min(stop, answer.size) - start:
                 raise IncompleteAnswer(f"{len(answer.data)} bytes of {stop - start}")
             return answer
 
-        return repeated(str(self.path), once)
+        if self._failed is not None and time.monotonic() - self._failed[0] < PATIENCE:
+            error = self._failed[1]  # lest each of many tensors wait for a server that is gone
+            raise type(error)(error.message, path=error.path)
+        try:
+            return repeated(str(self.path), once)
+        except CheckpointError as error:
+            self._failed = time.monotonic(), error
+            raise
 
 
 def _request(path: RemotePath, start: int, stop: int, version: str | None) -> _Answer:
@@ -210,34 +221,42 @@ async def _from_s3(path: RemotePath, start: int, stop: int, version: str | None)
         Range=f"bytes={start}-{stop - 1}",
         **{name: value for name, value in more.items() if value},
     )
+    size = _size(answer.get("ContentRange"), start, stop, answer["ContentLength"])
     async with answer["Body"] as body:
-        data = await body.read()
-    return _Answer(data, _size(answer.get("ContentRange"), answer["ContentLength"]), answer["ETag"])
+        return _Answer(await body.read(), size, answer.get("ETag"))
 
 
 async def _from_web(path: RemotePath, start: int, stop: int, version: str | None) -> _Answer:
+    from aiohttp import ClientTimeout
+
     fs, settings = path.fs, dict(path.fs.kwargs)
     headers = {**settings.pop("headers", {}), "Range": f"bytes={start}-{stop - 1}"}
     headers["Accept-Encoding"] = "identity"
     if version is not None and version.startswith('"'):  # no weak tag, nor a time
         headers["If-Match"] = version
+    settings.setdefault("timeout", ClientTimeout(sock_connect=_STALL, sock_read=_STALL))
     session = await fs.set_session()
     async with session.get(fs.encode_url(path.key), headers=headers, **settings) as answer:
         if answer.status in (400, 401, 403) and "expired" in (await answer.text()).lower():
             raise PermissionError("the token has expired")
         answer.raise_for_status()
-        length = answer.headers.get("Content-Length")
-        if answer.status != 206 and (start or length is None or int(length) > stop):
-            raise CheckpointError("the server sends whole files only; download it first")
-        data = await answer.read()
-        size = _size(answer.headers.get("Content-Range"), len(data))
+        whole = None if answer.status == 206 else answer.content_length
+        size = _size(answer.headers.get("Content-Range"), start, stop, whole)
+        try:  # to read one byte more than were asked for, and never all that a server may send
+            data = await answer.content.readexactly(stop - start + 1)
+        except asyncio.IncompleteReadError as error:
+            data = error.partial
         return _Answer(data, size, answer.headers.get("ETag", answer.headers.get("Last-Modified")))
 
 
-def _size(content_range: Any, length: int) -> int:
-    """Return the size of the whole file that an answer is a range of."""
+def _size(content_range: Any, start: int, stop: int, length: int | None) -> int:
+    """Return the size of the whole file that an answer is a range of, or all of."""
     match = _RANGE.match(content_range or "")
-    return int(match[1]) if match else length
+    if match and int(match[1]) == start and (length or 0) <= stop - start:
+        return int(match[2])
+    if match or start or length is None or length > stop:
+        raise CheckpointError("the server sends no ranges, or wrong ones; download it first")
+    return length
 
 
 def _version(info: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import io
+import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
@@ -13,12 +14,19 @@ from typing import Any, Self, cast
 
 from tensorcomp.errors import CheckpointError, TensorcompError
 from tensorcomp.io.locations import RemotePath
-from tensorcomp.io.store_errors import FIRST_WAIT, TRIES, explained, is_transient, status_of
+from tensorcomp.io.store_errors import (
+    FIRST_WAIT,
+    PATIENCE,
+    TRIES,
+    explained,
+    is_transient,
+    status_of,
+)
 
 PART_BYTES = 8 << 20  # S3 takes 5 MiB at least
 _UNDER_WAY = 2  # parts; each may be in memory twice while it is sent
 _MOST_PARTS = 9_000  # of the 10,000 that S3 takes, since sizes are estimates
-_PATIENCE = 20.0  # seconds that a failed upload waits for an answer
+_PATIENCE = 5.0  # seconds that a failed upload waits for an answer
 _NOT_IMPLEMENTED = 501  # answers a server that knows no conditions
 EXISTS = "exists already; force=True replaces it, out=… names another"
 
@@ -124,13 +132,15 @@ class S3Upload:
         """Ask the store; again after errors that may pass."""
         await self._fs.set_session()
         ask = getattr(await self._fs.get_s3(self._place["Bucket"]), method)
+        begun = time.monotonic()
         for tried in range(TRIES):
             if "Body" in arguments:
                 arguments["Body"].seek(0)  # an attempt before has read some of it
             try:
                 return await ask(**self._fs._get_s3_method_kwargs(ask, **arguments))
             except Exception as error:
-                if tried == TRIES - 1 or not is_transient(error):
+                is_last = tried == TRIES - 1 or time.monotonic() - begun > PATIENCE
+                if is_last or not is_transient(error):
                     raise
             await asyncio.sleep(FIRST_WAIT * 2**tried)
         raise AssertionError

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tensorcomp._formatting import counted
 from tensorcomp._log import LOGGER
 from tensorcomp.errors import CheckpointError, MissingFileError, TensorcompError
 
 Result = TypeVar("Result")
 TRIES = 4
-FIRST_WAIT = 0.5  # seconds; each further one is twice as long
+FIRST_WAIT = 1.0  # seconds; each further one is twice as long
+PATIENCE = 40.0  # seconds after which nothing is asked again: whoever waits is told
 CHANGED = "was changed while it was read; run again when nothing writes it"
 
 # Names, of classes or their bases: what raises them is imported only with its store.
@@ -47,16 +49,18 @@ def repeated(where: str, call: Callable[[], Result], *, doing: str = "read") -> 
     CheckpointError
         If the store refuses, or goes on failing.
     """
-    for left in range(TRIES - 1, -1, -1):
+    begun = time.monotonic()
+    for tried in range(1, TRIES + 1):
         try:
             return call()
         except TensorcompError as error:
             raise error.at(path=where) from error.__cause__
         except Exception as error:
-            if not left or not is_transient(error):
-                raise explained(error, where, doing) from error
+            is_last = tried == TRIES or time.monotonic() - begun > PATIENCE
+            if is_last or not is_transient(error):
+                raise explained(error, where, doing, tried) from error
             LOGGER.debug("%s: asked again after %s", where, type(error).__name__)
-            time.sleep(FIRST_WAIT * 2 ** (TRIES - 1 - left))
+            time.sleep(FIRST_WAIT * 2 ** (tried - 1))
     raise AssertionError
 
 
@@ -84,13 +88,13 @@ def _is_one(error: BaseException, names: frozenset[str]) -> bool:
     return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
 
 
-def explained(error: Exception, where: str, doing: str) -> CheckpointError:
-    """Return the error to raise.
+def explained(error: Exception, where: str, doing: str, tries: int = TRIES) -> CheckpointError:
+    """Return the error to raise, after so many requests where these may pass.
 
     A message of a store may hold a signed URL, and is not shown.
     """
     status = status_of(error)
-    cannot = f"cannot be {doing}"
+    cannot, later = f"cannot be {doing}", f"{counted(tries, 'request')} failed, try again later"
     if isinstance(error, FileNotFoundError) or status == 404:
         if any("NoSuchBucket" in text or "specified bucket" in text for text in _texts(error)):
             return MissingFileError(f"{cannot}: there is no such bucket", path=where)
@@ -104,19 +108,15 @@ def explained(error: Exception, where: str, doing: str) -> CheckpointError:
     elif isinstance(error, PermissionError) or status == 403:
         why = "access is denied; check the credentials, and what they may do"
     elif _is_one(error, _TRANSIENT):
-        why = f"the server cannot be reached, or breaks off ({type(error).__name__}); {_times()}"
+        why = f"the server cannot be reached, or breaks off ({type(error).__name__}); {later}"
     elif status is not None:
-        again = _times() if status in _TRANSIENT_STATUS else "check the URL"
+        again = later if status in _TRANSIENT_STATUS else "check the URL"
         why = f"the server answers with status {status}; {again}"
     elif isinstance(error, OSError) and error.strerror:
         why = error.strerror
     else:
-        why = f"the store's client fails with {type(error).__name__}"
+        why = f"the store's client fails with {type(error).__name__}; check the URL"
     return CheckpointError(f"{cannot}: {why}", path=where)
-
-
-def _times() -> str:
-    return f"{TRIES} requests failed, try again later"
 
 
 def _texts(error: BaseException | None) -> list[str]:

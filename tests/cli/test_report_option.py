@@ -164,3 +164,19 @@ def test_a_report_inside_the_folder_is_not_part_of_it(call, model, tmp_path):
     names = {path.name for path in (tmp_path / "folder.tc").iterdir()}
     assert "page.html" in {path.name for path in folder.iterdir()}
     assert not [name for name in names if "page.html" in name]
+
+
+def test_no_secret_of_a_url_is_printed_or_saved(call, model, tmp_path):
+    pytest.importorskip("aiohttp")
+    from range_server import range_server
+
+    with range_server() as server:
+        url = server.put("model.safetensors", model.read_bytes())
+        signed = url.replace("//", "//user:s3cret@") + "?signature=s3cret"
+        done = call("inspect", signed, "-vv", "--report", tmp_path / "r.html")
+        text = done.stdout + done.stderr + (tmp_path / "r.html").read_text("utf-8")
+        assert url in text
+        server.fault = lambda _number: 404
+        text += call("--debug", "inspect", signed).stderr
+    assert "Traceback" in text
+    assert "s3cret" not in text

@@ -287,7 +287,7 @@ def test_lost_answers_are_no_failures(s3, size):
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (500, "the server answers with status 500, after 4 requests"),
+        (500, "the server answers with status 500; 4 requests failed"),
         (DROP, "the server cannot be reached, or breaks off"),
         (403, "access is denied"),
     ],

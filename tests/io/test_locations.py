@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tensorcomp.errors import CheckpointError, MissingFileError
-from tensorcomp.io.locations import is_remote, location
+from tensorcomp.io import store_errors
+from tensorcomp.io.locations import is_remote, location, shown_url
 
 
 def test_local_paths_stay_what_they_are(tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_files_are_read_and_written() -> None:
             "http://host:80/a/b.safetensors",
         ),
         ("https://word@host/a@b", "https://host/a@b"),
+        ("HTTPS://host/a?word", "https://host/a"),
     ],
 )
 def test_no_secret_is_shown(url: str, shown: str) -> None:
@@ -65,6 +67,18 @@ def test_no_secret_is_shown(url: str, shown: str) -> None:
     assert str(path) == shown
     assert "word" not in repr(path)
     assert path.name == PurePosixPath(shown).name
+    assert "word" not in shown_url(f"--output={url}")
+
+
+def test_a_key_may_hold_what_joins_chains_of_urls() -> None:
+    path = location("HTTPS://host/a::b")
+    assert (str(path), path.name) == ("https://host/a::b", "a::b")
+
+
+def test_a_store_that_refuses_at_once_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_errors, "FIRST_WAIT", 0.01)
+    with pytest.raises(CheckpointError, match=r"^ftp://127.0.0.1:1/a: cannot be read: the server"):
+        location("ftp://user:word@127.0.0.1:1/a")
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

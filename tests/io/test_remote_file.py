@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import torch
-from range_server import CUT, SLOW, WHOLE, RangeServer, range_server
+from range_server import CUT, LONG, SHIFTED, SLOW, WHOLE, RangeServer, range_server
 
 import tensorcomp
 from tensorcomp.checkpoints.open import detect_format, open_checkpoint
@@ -163,8 +163,10 @@ EXPIRED = b"<?xml version='1.0'?><Error><Code>ExpiredToken</Code><Message>word</
         (403, b"", CheckpointError, "access is denied", 1),
         (401, b"", CheckpointError, "there are no credentials", 1),
         (404, b"", MissingFileError, "there is no such file", 1),
-        (WHOLE, b"", CheckpointError, "sends whole files only; download it first", 1),
+        (WHOLE, b"", CheckpointError, "sends no ranges, or wrong ones; download it first", 1),
+        (SHIFTED, b"", CheckpointError, "sends no ranges, or wrong ones; download it first", 1),
         (CUT, b"", CheckpointError, "breaks off .*; 4 requests failed", 4),
+        (LONG, b"", CheckpointError, "breaks off .*; 4 requests failed", 4),
     ],
 )
 def test_faults_that_stay_are_one_line(
@@ -185,7 +187,31 @@ def test_faults_that_stay_are_one_line(
     assert len(server.requests) == requests
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_a_server_that_stalls_is_not_waited_for_long(
+    server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_file, "_STALL", 0.2)
+    monkeypatch.setattr(store_errors, "PATIENCE", 0.1)
+    url = server.put("m.tc.safetensors", bytes(1000))
+    server.fault = lambda _number: SLOW
+    with pytest.raises(CheckpointError, match=r"breaks off \(.*Timeout.*\); 1 request failed"):
+        tensorcomp.inspect(url)
+
+
+def test_a_server_that_goes_away_is_not_waited_for_by_each_tensor(
+    server: RangeServer, files: dict[str, bytes]
+) -> None:
+    url = server.put("m.tc.safetensors", files["model.tc.safetensors"])
+    with tensorcomp.safe_open(url) as file:
+        server.fault = lambda _number: 500
+        for name in ("embed", "layers.0.weight", "layers.1.weight"):
+            with pytest.raises(CheckpointError, match="answers with status 500; 4 requests"):
+                file.get_tensor(name)
+    assert len(server.requests) == 1 + 4
+
+
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_errors, "FIRST_WAIT", 0.01)
     with range_server() as gone:
         url = f"{gone.address}/m.safetensors"
     with pytest.raises(CheckpointError, match="the server cannot be reached"):

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-WHOLE, CUT, SLOW = "whole", "cut", "slow"  # faults, beside a status
+# Faults, beside a status.
+WHOLE, CUT, SLOW, SHIFTED, LONG = "whole", "cut", "slow", "shifted", "long"
 
 
 @dataclass
@@ -19,7 +20,8 @@ class RangeServer:
     """Server that runs: what it serves, and what it was asked.
 
     `fault` is asked for the number of each request, counted from 0: a status to answer in its
-    place, `WHOLE` to ignore the range, `CUT` to break off half-way, `SLOW` to stall, or None.
+    place, `WHOLE` to ignore the range, `CUT` to break off half-way, `SLOW` to stall, `SHIFTED` to
+    send another range and say so, `LONG` to send more than that, or None.
     """
 
     address: str
@@ -90,8 +92,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if start >= stop:
             self._answer(416, b"", **{"Content-Range": f"bytes */{len(data)}"})
             return
+        start += fault == SHIFTED
         place = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}", "ETag": tag}
-        self._answer(206, data[start:stop], cut=fault == CUT, **place)
+        body = data[start:stop] * (1 + (fault == LONG))
+        self._answer(206, body, cut=fault == CUT, **place)
 
     do_HEAD = do_GET
 
