@@ -324,6 +324,34 @@ def test_one_line_says_what_is_wrong_with_a_folder(tmp_path):
         Reader(tmp_path).read_metadata()
 
 
+def test_metadata_that_claim_much_memory_are_damaged(tmp_path):
+    save({"w": torch.ones(9)}, tmp_path)
+    path = tmp_path / ".metadata"
+    damaged = bytearray(path.read_bytes())
+    damaged[9] ^= 0xFF  # of the length of a frame
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"its \.metadata is damaged: MemoryError"):
+        Reader(tmp_path).read_metadata()
+
+
+def test_a_relative_folder_is_where_the_process_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    writer, reader = Writer("step"), Reader("step")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir("other")
+    found = {"w": torch.zeros(9)}
+    dcp.save({"w": torch.ones(9)}, storage_writer=writer, no_dist=True)
+    dcp.load(found, storage_reader=reader, no_dist=True)
+    assert found["w"].sum() == 9
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_what_names_no_folder_is_refused():
+    for take in (Writer, Reader, Writer("step").reset, Reader("step").reset):
+        with pytest.raises(CheckpointError, match="cannot hold a NUL"):
+            take("a\0b")
+
+
 def test_torchs_reader_says_which_one_to_take(tmp_path):
     save({"w": torch.randn(9)}, tmp_path)
     error = failure(dcp.load, {"w": torch.zeros(9)}, checkpoint_id=tmp_path, no_dist=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from pathlib import Path
 from typing import Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 
-from tensorcomp.io.files import held, sync
+from tensorcomp.io.files import held, refuse_nul, sync
 from tensorcomp.io.locations import local_path
 
 
@@ -48,8 +49,13 @@ class KeepingFiles(FileSystem):
     """Files on a disk of which none is removed before another takes its place."""
 
     def init_path(self, path: Any) -> Path:
-        """Return a path; refuse a URL, which torch would take for a folder here."""
-        return local_path(path)
+        """Return an absolute path: what saves may go on where the working folder changes.
+
+        A URL is refused, which torch would take for a folder here.
+        """
+        place = local_path(path)
+        refuse_nul(place)
+        return Path(os.path.abspath(place))  # noqa: PTH100 - links stay as they are
 
     def rm_file(self, path: Any) -> None:
         """Leave the file."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tensorcomp.container.chunk_grid import ChunkGrid
 
+_DAMAGE = (pickle.UnpicklingError, EOFError, ImportError, MemoryError, *PARSING_ERRORS)
 _BATCH = 1 << 28  # bytes that are decoded before any are copied to where they belong
 
 
@@ -98,8 +99,9 @@ class Reader(FileSystemReader):
                 "last; give the folder of a save that has ended",
                 path=folder,
             ) from error
-        except (pickle.UnpicklingError, EOFError, ImportError, *PARSING_ERRORS) as error:
-            message = f"its .metadata is damaged: {error}; take another checkpoint"
+        except _DAMAGE as error:
+            reason = str(error) or repr(error)
+            message = f"its .metadata is damaged: {reason}; take another checkpoint"
             raise CheckpointError(message, path=folder) from error
         except OSError as error:
             raise CheckpointError(f"cannot be read: {error.strerror}", path=folder) from error
