@@ -79,6 +79,8 @@ def merge(
     'shards.tc'
     """
     given = location(path)
+    if given.name in ("", "..") and not is_remote(given):
+        given = given.resolve()
     if given.name.endswith(PARTIAL) and out is None:
         target, source = given.with_name(given.name.removesuffix(PARTIAL)), None
     elif out is None and partial_folder(given).is_dir():

@@ -85,7 +85,12 @@ class JobFolder:
 
 
 def partial_folder(target: Path) -> Path:
-    """Return the folder of what is unfinished of an output folder."""
+    """Return the folder of what is unfinished of an output folder.
+
+    Raises `CheckpointError` if that has no name, as the root of a file system.
+    """
+    if not target.name:
+        raise CheckpointError("expected a folder that has a name; give its path", path=target)
     return target.with_name(target.name + PARTIAL)
 
 
@@ -214,4 +219,7 @@ def remove_job(job: JobFolder) -> None:
         for inner in (merged, job.folder / _REPORTS):
             shutil.rmtree(inner, ignore_errors=True)
         (job.folder / _JOB).unlink()
+    try:
         job.folder.rmdir()
+    except OSError as error:
+        LOGGER.warning("%s: stays where it is, all is merged: %s", job.folder, error.strerror)

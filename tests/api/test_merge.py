@@ -402,6 +402,23 @@ def test_names_that_are_no_text_are_those_of_files(tmp_path: Path):
     assert os.fsencode(next(iter(merged.files))).endswith(b"a\xff.safetensors")
 
 
+def test_files_of_others_among_the_parts_stay(model: Path, caplog: pytest.LogCaptureFixture):
+    compress_parts(model, 2)
+    note = model.parent / "m.tc.partial" / "note.txt"
+    note.write_text("of somebody")
+    assert len(tensorcomp.merge(model).files) == 6
+    assert [path.name for path in note.parent.iterdir()] == ["note.txt"]
+    assert "stays where it is, all is merged" in caplog.text
+
+
+def test_the_folder_may_be_the_current_one(model: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(model)
+    compress_parts(Path(), 2)
+    assert tensorcomp.merge(Path()).path == model.parent / "m.tc"
+    with pytest.raises(CheckpointError, match="expected a folder that has a name"):
+        tensorcomp.compress(model, "/", part="0/2")
+
+
 def test_a_worker_without_the_file_says_so(model: Path, monkeypatch: pytest.MonkeyPatch):
     tensorcomp.compress(model, part="1/2")
     (model / f"{LARGEST}.safetensors").unlink()

@@ -49,7 +49,7 @@ class KeepingFiles(FileSystem):
     """Files on a disk of which none is removed before another takes its place."""
 
     def init_path(self, path: Any) -> Path:
-        """Return an absolute path: what saves may go on where the working folder changes.
+        """Return an absolute path, since the working folder may change.
 
         A URL is refused, which torch would take for a folder here.
         """
