@@ -45,7 +45,7 @@ def reported(ctx: click.Context, path: Path, run: Callable[[], Result], *, force
 
 def _text(ctx: click.Context, path: Path, result: Result) -> str:
     from tensorcomp.io.locations import shown_url
-    from tensorcomp.reports.save_report import report_text
+    from tensorcomp.reports.save import report_text
 
     names = {param.name or "": param for param in ctx.command.params if param.name in ctx.params}
     source, line = ctx.get_parameter_source, click.core.ParameterSource.COMMANDLINE

@@ -1,6 +1,8 @@
+import ast
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -96,3 +98,17 @@ def test_impossible_arguments_are_refused(threads):
     for call in (tensorcomp.load_file, tensorcomp.verify, tensorcomp.decompress):
         with pytest.raises(tensorcomp.TensorcompError):
             call("absent", threads=threads)
+
+
+def test_no_module_takes_the_place_of_a_public_name():
+    """An import of ``package.name`` sets the package's attribute of this name to the module."""
+    root = Path(tensorcomp.__file__).parent
+    for stub in root.rglob("__init__.pyi"):
+        package = ".".join(stub.parent.relative_to(root.parent).parts)
+        names = {
+            alias.asname
+            for statement in ast.parse(stub.read_text()).body
+            if isinstance(statement, ast.ImportFrom) and statement.module != package
+            for alias in statement.names
+        }
+        assert not names & {path.stem for path in stub.parent.iterdir()}, stub

@@ -1,1 +1,1 @@
-from tensorcomp.reports.save_report import save_report as save_report
+from tensorcomp.reports.save import save_report as save_report

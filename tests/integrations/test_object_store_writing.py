@@ -19,7 +19,7 @@ from tensorcomp.io.s3_upload import PartIsSent, S3Upload
 from tensorcomp.planning.statistics import Statistics
 from tensorcomp.progress import Progress
 from tensorcomp.pruning.keep_indices import save_keep_indices
-from tensorcomp.reports.save_report import save_report
+from tensorcomp.reports.save import save_report
 
 MIB = 1 << 20
 PART = 5 * MIB  # the least that S3 takes
