@@ -45,7 +45,8 @@ def html_page(report: Report, title: str, command: str, settings: Mapping[str, s
     if command:
         copy = element("button", "Copy", type="button", classes="copy", hidden="")
         ending.insert(1, element("div", element("code", escaped(command)), copy, classes="command"))
-    legend = (element("p", _one_line(line), classes="note") for line in report.legend)
+    lines = report.legend if report.table.rows else [f"There are no {report.nouns} to show."]
+    legend = (element("p", _one_line(line), classes="note") for line in lines)
     sections = (_section(f"section{n}", section) for n, section in enumerate(report.sections))
     return Template(page).substitute(
         title=html.escape(_one_line(title)),

@@ -297,6 +297,13 @@ def test_without_javascript_the_overview_stands(show):
     assert page.get_by_role("rowheader", name="attention.q").is_visible()
 
 
+def test_without_tensors_there_is_no_table(show):
+    page = show([])
+    assert page.get_by_text("There are no tensors to show.").is_visible()
+    assert page.locator("#filter").is_hidden()
+    assert page.locator("#table").is_hidden()
+
+
 def test_print_has_all_rows(show):
     page = show(many(1500), color_scheme="dark")
     page.get_by_label("Filter").fill("mlp")

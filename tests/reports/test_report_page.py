@@ -13,7 +13,7 @@ from tensorcomp.errors import CheckpointError
 from tensorcomp.pipeline.summary import CheckpointSummary
 from tensorcomp.pipeline.tensor_summary import TensorSummary
 from tensorcomp.reports import save_report
-from tensorcomp.reports.report import Share, layers, natural
+from tensorcomp.reports.report import Report, Share, layers, natural
 
 VOID = {"meta", "input", "br"}
 HOSTILE = [
@@ -179,6 +179,11 @@ def test_few_tensors(page, errors):
     made = page(summary(*rows))
     assert made.data["rows"] == len(rows)
     assert any("data-rows" in one for one in made.of("path")) == (0.05 in errors)
+
+
+def test_no_tensors_at_all(page):
+    made = page(Report("Sparsity", [], summary(row("w")).table()._replace(rows=[])))
+    assert "There are no tensors to show." in made.texts["p"]
 
 
 def test_ten_thousand_names_without_structure_take_no_time(page):

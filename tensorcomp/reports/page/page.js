@@ -123,7 +123,7 @@ for (const button of document.querySelectorAll("button.copy")) {
 
 head();
 arrange();
-for (const node of document.querySelectorAll(".tools, #scroll")) node.hidden = false;
+for (const node of document.querySelectorAll(".tools, #scroll")) node.hidden = !rows;
 at("filter").addEventListener("input", arrange);
 at("rest").firstChild.addEventListener("click", () => more(Infinity));
 new IntersectionObserver(([seen]) => seen.isIntersecting && more(BATCH), {
