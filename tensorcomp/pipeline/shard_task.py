@@ -98,7 +98,8 @@ def finished_task(task: ShardTask) -> FileResult | None:
         if not task.mark.items() <= report["mark"].items():
             return None
         with CompressedFile(task.output) as file:
-            result = FileResult.of(file, report["refused"])
+            result = FileResult.of(file, frozenset(report["refused"]))
+        json.dumps(report, allow_nan=False)  # which the report of all is to hold
     except (CheckpointError, FormatError, *PARSING_ERRORS):
         return None
     return result if result.output_bytes == report.get("output_bytes") else None
