@@ -70,7 +70,8 @@ class PartsRequest:
         """
         if self.options.prune is not None:
             raise PlanError("pruning sees a model as a whole: expected no parts nor executor")
-        if not isinstance(self.options.statistics, (str, os.PathLike, type(None))):
+        stats = self.options.statistics
+        if not (isinstance(stats, (str, os.PathLike, type(None))) or is_remote(stats)):
             raise PlanError("expected the path of statistics, which all workers read; save them")
         source = _absolute(self.source)
         target = self.out or default_output(source)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeGuard, cast
 
+from tensorcomp._formatting import shown
 from tensorcomp.errors import CheckpointError, MissingFileError, OptionError, needing
 from tensorcomp.io.store_errors import repeated
 
@@ -56,11 +57,11 @@ def location(path: str | os.PathLike[str]) -> Path:
         return Path(url2pathname(urlsplit(text).path))
     with needing("remote", CheckpointError, f"expected fsspec for {scheme}://…, got none"):
         import fsspec
-    text, shown = scheme + text[len(scheme) :], shown_url(text)
+    text, place = scheme + text[len(scheme) :], shown_url(text)
     try:
         kind: Any = fsspec.get_filesystem_class(scheme)
         given = kind._get_kwargs_from_urls(text)  # no chain of URLs: keys may hold "::"
-        fs = repeated(shown, lambda: kind(**{**given, "use_listings_cache": False}))
+        fs = repeated(place, lambda: kind(**{**given, "use_listings_cache": False}))
         if hasattr(fs, "_call_s3"):  # what repeats requests is here, and does not take minutes
             fs.retries, once = 1, {"retries": {"max_attempts": 0}}
             fs.config_kwargs = {**once, **fs.config_kwargs}
@@ -70,7 +71,7 @@ def location(path: str | os.PathLike[str]) -> Path:
     except ValueError as error:
         known = scheme in fsspec.available_protocols()
         what = "a valid URL" if known else "a URL of a scheme that fsspec knows"
-        raise CheckpointError(f"expected {what}, got {shown}") from error
+        raise CheckpointError(f"expected {what}, got {place}") from error
 
 
 def local_path(path: str | os.PathLike[str]) -> Path:
@@ -240,10 +241,17 @@ class RemotePath:
         return self.exists() and not self.is_dir()
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yield what a folder holds."""
+        """Yield what a folder holds; refuse names such as ``..``."""
         for info in repeated(str(self), lambda: self.fs.ls(self.path, detail=True)):
-            if info["name"].rstrip("/") != self.path.rstrip("/"):  # a folder's own entry
-                yield RemotePath(self.fs, info["name"].rstrip("/"), listed=info)
+            path = info["name"].rstrip("/")
+            name = path.rpartition("/")[2]
+            if name == ".." or Path(name).name != name:  # its copy would be written elsewhere
+                raise CheckpointError(
+                    f"holds {shown(name)}, which is no name of a file on a disk; remove it",
+                    path=str(self),
+                )
+            if path != self.path.rstrip("/"):  # a folder's own entry
+                yield RemotePath(self.fs, path, listed=info)
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """Yield all files below a folder whose names match a pattern."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import threading
 import time
@@ -63,6 +64,7 @@ class RemoteFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._remote = cast("RemotePath", path)
+        self._process = os.getpid()
         self._version: str | None = None
         self.size = 0
         self._kept: list[tuple[int, np.ndarray]] = []
@@ -81,6 +83,9 @@ class RemoteFile:
         """Return bytes `start` to `stop`, flat uint8; many by several requests."""
         if stop <= start:  # which some stores answer by the whole file
             return np.empty(0, np.uint8)
+        if os.getpid() != self._process:  # which has neither the threads nor the connections
+            message = "was opened before this process was forked; open it again in this one"
+            raise CheckpointError(message, path=self.path)
         if stop <= len(self.head):
             return np.frombuffer(self.head, np.uint8, stop - start, start)
         at = bisect_right(self._kept, start, key=lambda item: item[0]) - 1

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tensorcomp._threads import thread_count
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
 from tensorcomp.errors import OptionError, PlanError, PruningError
+from tensorcomp.io.locations import location
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
@@ -215,8 +215,8 @@ class CompressOptions:
         importance = self.importance
         if importance is not None and not budget.is_size:
             raise PlanError("expected bits per weight, a ratio or a size to spread by importance")
-        if isinstance(importance, (str, os.PathLike)):
-            importance = load_importance(Path(importance))
+        if not isinstance(importance, Mapping | None):
+            importance = load_importance(location(importance))
         return Planner(
             profile=profile,
             budget=budget,
@@ -245,7 +245,7 @@ def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:
     if isinstance(plan, Plan):
         return plan
     try:
-        text = Path(plan).read_text("utf-8")
+        text = location(plan).read_text("utf-8")
     except UnicodeDecodeError as error:
         raise PlanError(f"{plan}: expected a plan, got other than text; {MAKE}") from error
     except OSError as error:

@@ -17,7 +17,7 @@ from tensorcomp.container.job_folder import JobFolder
 from tensorcomp.container.model import open_model, open_original, output_names
 from tensorcomp.errors import OptionError
 from tensorcomp.io.files import file_size, reading
-from tensorcomp.io.locations import location
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.shard_task import ShardTask
 from tensorcomp.planning.plan import Plan, check_names, plan_to_json
@@ -127,7 +127,7 @@ def job_options(options: CompressOptions, *, keep_names: bool) -> dict[str, str]
 
 
 def _text(name: str, value: Any) -> str:
-    is_path = isinstance(value, (str, os.PathLike))
+    is_path = isinstance(value, (str, os.PathLike)) or is_remote(value)
     if not is_path or name not in _FILES or (name == "profile" and location(value).suffix == ""):
         return plan_to_json(value, {}) if isinstance(value, Plan) else repr(value)
     path, digest = location(value), xxhash.xxh3_128()

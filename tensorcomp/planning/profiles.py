@@ -34,6 +34,7 @@ from typing import Any
 
 from tensorcomp.codecs.registry import added_templates
 from tensorcomp.errors import PlanError
+from tensorcomp.io.locations import location
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import BUT, check_selector, have_role, selects
@@ -162,16 +163,17 @@ def load_profile(name: str) -> Profile:
         found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
         added = Candidates((EVERYTHING,), added_templates(lossless=False))
         return replace(found, candidates=(*found.candidates, added)) if found.candidates else found
-    if not str(name).endswith(".toml"):
+    path = location(name)
+    if path.suffix != ".toml":
         raise PlanError(
             f"expected a profile of {', '.join(PROFILES)}, or a file whose name ends in .toml, "
-            f"got {name!r}"
+            f"got {str(path)!r}"
         )
     try:
-        text = Path(name).read_text("utf-8")
+        text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
-        raise PlanError(f"profile {name}: cannot be read: {reason}") from error
+        raise PlanError(f"profile {path}: cannot be read: {reason}") from error
     return _parse(text, name)
 
 

@@ -154,3 +154,15 @@ def test_credentials_that_are_missing(s3, monkeypatch):
     with pytest.raises(CheckpointError, match="there are no credentials for it"):
         tensorcomp.load_file(s3.url("a.safetensors"))
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize(
+    "key", ["model/../../../out.txt", "model/sub/../out.safetensors", "model/./x"]
+)
+def test_no_key_leads_out_of_the_output(s3, tmp_path, key):
+    s3.clear()
+    tensorcomp.save_file({"w": np.zeros(100, np.float32)}, s3.url("model/a.safetensors"))
+    s3.put(key, b"x" * 100)
+    with pytest.raises(CheckpointError, match=r"holds '\.+', which is no name of a file on a disk"):
+        tensorcomp.decompress(s3.url("model"), tmp_path / "a/b/c/model")
+    assert not list(tmp_path.rglob("*out*"))

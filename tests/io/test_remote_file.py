@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -305,3 +306,21 @@ def test_blocks_are_read_in_any_order(server: RangeServer, monkeypatch: pytest.M
             stop = int(min(start + random.integers(0, 9000), data.size))
             assert np.array_equal(remote.read(int(start), stop), data[start:stop])
     remote.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_that_was_forked_opens_again(
+    server: RangeServer, files: dict[str, bytes]
+) -> None:
+    url = server.put("m.tc.safetensors", files["model.tc.safetensors"])
+    with tensorcomp.safe_open(url) as file:
+        ours, theirs = os.pipe()
+        if os.fork() == 0:
+            try:
+                file.get_tensor("embed")
+            except CheckpointError as error:
+                os.write(theirs, str(error).encode())
+            os._exit(0)
+        os.close(theirs)
+        with os.fdopen(ours, encoding="utf-8") as told:
+            assert told.read().endswith("was forked; open it again in this one")

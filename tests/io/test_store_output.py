@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import tensorcomp
-from tensorcomp.errors import CheckpointError
+from tensorcomp.errors import CheckpointError, TensorcompError
 from tensorcomp.io.files import atomic_file
 from tensorcomp.io.locations import location
 from tensorcomp.progress import Progress
@@ -115,3 +115,35 @@ def test_upload_shows_its_progress(store):
 def test_web_is_not_written():
     with pytest.raises(CheckpointError, match="http://h/x: can be read only; give another place"):
         tensorcomp.save_file({}, "http://h/x")
+
+
+def test_what_settings_are_read_from_may_be_a_url(store, checkpoint, tmp_path):
+    """A plan, a profile, importance: the outputs are those of local files."""
+    importance = {"w": np.ones(3, np.float32)}
+    save_file(importance, tmp_path / "importance.safetensors")
+    report = tensorcomp.plan(checkpoint, budget=tensorcomp.Budget(min_snr=30))
+    (tmp_path / "p.json").write_text(report.to_json())
+    profile = (
+        '[budget]\nmin_snr = 30\n[[candidates]]\nroles = ["all"]\ntrees = ["uniform($step)"]\n'
+    )
+    (tmp_path / "p.toml").write_text(profile)
+    budget = tensorcomp.Budget(bits_per_weight=5)
+    for name, more in {
+        "plan": {"plan": "p.json"},
+        "importance": {"importance": "importance.safetensors", "budget": budget},
+        "profile": {"profile": "p.toml"},
+    }.items():
+        local = {**more, name: tmp_path / more[name]}
+        store.pipe(f"/{more[name]}", local[name].read_bytes())
+        found = [
+            tensorcomp.compress(checkpoint, tmp_path / "x", force=True, **options).path.read_bytes()
+            for options in (
+                {**local, name: str(local[name])},
+                {**more, name: f"memory://{more[name]}"},
+            )
+        ]
+        assert found[0] == found[1]
+        with pytest.raises(TensorcompError, match=f"memory://gone{more[name]}: cannot be read"):
+            tensorcomp.compress(
+                checkpoint, tmp_path / "y", **{**more, name: f"memory://gone{more[name]}"}
+            )
