@@ -163,7 +163,7 @@ def load_profile(name: str) -> Profile:
         found = _parse((_FOLDER / f"{name}.toml").read_text("utf-8"), name)
         added = Candidates((EVERYTHING,), added_templates(lossless=False))
         return replace(found, candidates=(*found.candidates, added)) if found.candidates else found
-    path = location(name)
+    path = location(str(name))
     if path.suffix != ".toml":
         raise PlanError(
             f"expected a profile of {', '.join(PROFILES)}, or a file whose name ends in .toml, "
