@@ -26,7 +26,7 @@ class Column(NamedTuple):
     text: Callable[[Any], str] = str  # of a value that is not None; its lines are kept apart
     none: str = "-"  # the text of None
     left: bool = False  # whether texts are aligned on the left
-    optional: bool = False  # whether people do not get it where no row has a value but 0
+    optional: bool = False  # whether people do not get it where rows have no value, or count 0
     # Where a terminal is too narrow for whole lines:
     spare: int = 0  # columns of the highest number are left out first; never those of 0
     narrow: Callable[[Any], str] | None = None  # the text of a row
@@ -160,7 +160,9 @@ class Table(NamedTuple):
     def shown(self) -> list[Column]:
         """Return the columns for people."""
         titled = [column for column in self.columns if column.title]
-        return [one for one in titled if not one.optional or any(map(one.value, self.rows))]
+        return [
+            one for one in titled if not one.optional or any(map(_tells, map(one.value, self.rows)))
+        ]
 
     def texts(self, columns: Sequence[Column]) -> list[list[str]]:
         """Return the cells of all rows, the head first."""
@@ -172,6 +174,11 @@ class Table(NamedTuple):
     def _total_text(self, column: Column) -> str:
         key = column.key or column.title
         return column.cell(self.total[key]) if key in self.total else ""
+
+
+def _tells(value: Value) -> bool:
+    """Return whether a value says something; of counts, 0 does not."""
+    return isinstance(value, float) or bool(value)
 
 
 def json_value(value: Value) -> Value:
