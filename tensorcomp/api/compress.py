@@ -144,10 +144,12 @@ def _compress_file(
     refuse_suffix(model.path, target, "safetensors")
     refuse_itself(model.path, target)
     refuse_existing(target, force=force)
-    with open_original(model.file(model.shards[0])) as source:
-        nbytes = source.nbytes if options.in_one_go else None
-        with atomic_file(target, force=force, nbytes=nbytes, progress=progress) as file:
-            return [compress_source(source, file, options, progress)]
+    path = model.file(model.shards[0])
+    nbytes = file_size(path) if options.in_one_go and is_remote(target) else None
+    output = atomic_file(target, force=force, nbytes=nbytes, progress=progress)
+    # The output is named when the source is closed, which tells whether that was changed.
+    with output as file, open_original(path) as source:
+        return [compress_source(source, file, options, progress)]
 
 
 def _compress_folder(
