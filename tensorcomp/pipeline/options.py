@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from tensorcomp._threads import thread_count
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS, MAX_CHUNK_ELEMENTS
-from tensorcomp.errors import OptionError, PlanError, PruningError
+from tensorcomp.errors import MissingFileError, OptionError, PlanError, PruningError
 from tensorcomp.io.locations import location
 from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
@@ -248,6 +248,8 @@ def load_plan(plan: str | os.PathLike[str] | Plan) -> Plan:
         text = location(plan).read_text("utf-8")
     except UnicodeDecodeError as error:
         raise PlanError(f"{plan}: expected a plan, got other than text; {MAKE}") from error
+    except MissingFileError:  # of a store
+        raise
     except OSError as error:
         raise PlanError(f"{plan}: cannot be read: {error.strerror}") from error
     return plan_from_json(text, str(plan))

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from tensorcomp.codecs.registry import added_templates
-from tensorcomp.errors import PlanError
+from tensorcomp.errors import MissingFileError, PlanError
 from tensorcomp.io.locations import location
 from tensorcomp.planning.budgets import Budget, budget_of
 from tensorcomp.planning.lossless import EFFORTS
@@ -171,6 +171,8 @@ def load_profile(name: str) -> Profile:
         )
     try:
         text = path.read_text("utf-8")
+    except MissingFileError:  # of a store
+        raise
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", error)
         raise PlanError(f"profile {path}: cannot be read: {reason}") from error

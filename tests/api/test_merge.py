@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from tensorcomp import Budget
 from tensorcomp.container.job_folder import begin_job, read_job
 from tensorcomp.errors import CheckpointError, OptionError, PlanError, VerificationError
 from tensorcomp.io.files import atomic_file
+from tensorcomp.io.locations import location
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.parts import make_job
 
@@ -113,6 +115,13 @@ def test_statistics_and_a_plan_are_obeyed_by_parts(model: Path, tmp_path: Path):
     serial = tensorcomp.compress(model, tmp_path / "serial", **options)
     compress_parts(model, 2, **options)
     assert contents(tensorcomp.merge(model).path) == contents(serial.path)
+    for name in ("plan.json", "stats.safetensors"):
+        location(f"memory://obeyed/{name}").write_bytes((tmp_path / name).read_bytes())
+    urls = {"plan": "memory://obeyed/plan.json", "statistics": "memory://obeyed/stats.safetensors"}
+    for given in (urls, {name: location(url) for name, url in urls.items()}):
+        shutil.rmtree(tmp_path / "m.tc")
+        compress_parts(model, 2, **given)
+        assert contents(tensorcomp.merge(model).path) == contents(serial.path)
 
 
 def test_what_is_finished_is_left_as_it_is(model: Path, monkeypatch: pytest.MonkeyPatch):
