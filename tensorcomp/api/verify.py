@@ -91,7 +91,7 @@ def verify(
     Raises
     ------
     CheckpointError, FormatError
-        If a file cannot be read at all, or a codec's package is missing.
+        If a file cannot be read at all, or a store fails, or a codec's package is missing.
     OptionError, PlanError
         If there are statistics without the original, or of another model.
     """
@@ -160,6 +160,8 @@ def _verify_file(
             try:
                 _check_tensor(file, info, read, calibrated)
             except (FormatError, VerificationError, CheckpointError) as error:
+                if isinstance(error, CheckpointError) and is_remote(path):
+                    raise  # the store fails, which tells nothing of the file
                 return Check(path, info.name, str(error), error.chunk)
             return Check(path, info.name, None)
 

@@ -211,6 +211,13 @@ def test_a_server_that_goes_away_is_not_waited_for_by_each_tensor(
     assert len(server.requests) == 1 + 4
 
 
+def test_a_store_that_fails_is_no_damage(server: RangeServer, files: dict[str, bytes]) -> None:
+    url = server.put("m.tc.safetensors", files["model.tc.safetensors"])
+    server.fault = lambda number: 503 if number > 2 else None
+    with pytest.raises(CheckpointError, match="answers with status 503; 4 requests failed"):
+        tensorcomp.verify(url)
+
+
 def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_errors, "FIRST_WAIT", 0.01)
     with range_server() as gone:
