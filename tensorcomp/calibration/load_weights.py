@@ -16,6 +16,8 @@ from tensorcomp._torch_arrays import numpy_to_torch
 from tensorcomp.calibration.targets import unwrapped
 from tensorcomp.container.model import open_any
 from tensorcomp.errors import CheckpointError, located
+from tensorcomp.io.locations import location
+from tensorcomp.io.spool import local_copy
 
 _NESTS = ("state_dict", "model_state_dict", "model")  # where training checkpoints keep the weights
 
@@ -38,7 +40,12 @@ def load_weights(model: nn.Module, path: str | os.PathLike[str]) -> None:
         If the file cannot be read, or a tensor is missing, not the model's, or of another shape;
         the model is as it was then.
     """
-    path, model = Path(path), unwrapped(model)
+    with local_copy(location(path)) as file:
+        _load(unwrapped(model), file)
+
+
+def _load(model: nn.Module, path: Path) -> None:
+    """Put a local file's tensors into a model without wrappers."""
     found = _tensors(path)
     state = model.state_dict(keep_vars=True)
     wanted = {name: item for name, item in state.items() if isinstance(item, torch.Tensor)}

@@ -9,6 +9,7 @@ from torch import nn
 import tensorcomp
 from tensorcomp.calibration.load_weights import load_weights
 from tensorcomp.errors import CheckpointError
+from tensorcomp.io.locations import location
 
 torch.set_num_threads(1)
 
@@ -145,3 +146,12 @@ def test_a_torch_file_without_a_state_dict(tmp_path, thing):
     torch.save(thing, tmp_path / "w.pt")
     with pytest.raises(CheckpointError, match="holds no state dict of tensors"):
         load_weights(make_net(0), tmp_path / "w.pt")
+
+
+def test_a_file_of_a_store(tmp_path):
+    wanted, model = nn.Linear(3, 2), nn.Linear(3, 2)
+    torch.save(wanted.state_dict(), tmp_path / "model.pt")
+    place = location("memory://weights/model.pt")
+    place.write_bytes((tmp_path / "model.pt").read_bytes())
+    load_weights(model, place)
+    assert torch.equal(model.weight, wanted.weight)
