@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 
 from tensorcomp.checkpoints.folder import scan_folder
 from tensorcomp.checkpoints.open import open_checkpoint
-from tensorcomp.io.files import atomic_file, atomic_folder
+from tensorcomp.io.atomic_folder import atomic_folder
+from tensorcomp.io.files import atomic_file
 
 
 @pytest.fixture(autouse=True)

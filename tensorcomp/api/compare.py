@@ -21,13 +21,8 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import work_dtype
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
-from tensorcomp.container.model import (
-    PlainTensor,
-    open_model,
-    open_tensor,
-    restored_name,
-    stored_bytes,
-)
+from tensorcomp.container.model import open_model, restored_name
+from tensorcomp.container.plain_tensor import PlainTensor, open_tensor, stored_bytes
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows
 from tensorcomp.dtypes import numpy_dtype

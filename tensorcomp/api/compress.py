@@ -19,11 +19,11 @@ from tensorcomp.container.model import (
     default_output,
     open_model,
     open_original,
-    output_folder,
     output_names,
     refuse_itself,
     refuse_suffix,
 )
+from tensorcomp.container.output_folder import output_folder
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import PlanError
 from tensorcomp.io.files import atomic_file, file_size, free_bytes, refuse_existing

@@ -14,7 +14,8 @@ from tensorcomp._formatting import listed
 from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.merge import merge_job, paths_of
 from tensorcomp.container.job_folder import JobFolder, begin_job
-from tensorcomp.container.model import default_output, open_original, refuse_nested
+from tensorcomp.container.model import default_output, open_original
+from tensorcomp.container.output_folder import refuse_nested
 from tensorcomp.errors import CheckpointError, PlanError
 from tensorcomp.io.files import atomic_file, refuse_unless_forced
 from tensorcomp.io.locations import is_remote

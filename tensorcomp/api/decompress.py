@@ -21,12 +21,12 @@ from tensorcomp.container.model import (
     FOLDER,
     Model,
     open_model,
-    output_folder,
     refuse_itself,
     refuse_suffix,
     restored_name,
     restored_shards,
 )
+from tensorcomp.container.output_folder import output_folder
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import CheckpointError, located

@@ -19,7 +19,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.decoding import Job, decode_all, decode_jobs
 from tensorcomp.container.manifest import is_compressed
-from tensorcomp.container.model import open_tensor
+from tensorcomp.container.plain_tensor import open_tensor
 from tensorcomp.container.reader import CompressedFile, check_claim, open_safetensors
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor

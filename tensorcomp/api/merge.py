@@ -20,13 +20,8 @@ from tensorcomp.container.job_folder import (
     read_json,
     remove_job,
 )
-from tensorcomp.container.model import (
-    default_output,
-    open_model,
-    output_folder,
-    output_names,
-    restored_shards,
-)
+from tensorcomp.container.model import default_output, open_model, output_names, restored_shards
+from tensorcomp.container.output_folder import output_folder
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, VerificationError
 from tensorcomp.io.files import atomic_file, link_file

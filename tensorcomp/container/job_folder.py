@@ -149,6 +149,8 @@ def begin_job(target: Path, make: Callable[[], JobFolder], *, is_first: bool = T
         If it cannot be written.
     """
     for turn in range(1 if is_first or not is_remote(target) else _WAITS):
+        if turn and target.exists() and not (target / UNFINISHED).exists():
+            break  # it is whole, and `make` says so
         if turn == 1:
             LOGGER.warning("%s: waits for the part 0, which begins it", partial_folder(target))
         time.sleep(_WAIT if turn else 0)

@@ -8,19 +8,15 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
-from types import MappingProxyType
+from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
 
 from tensorcomp._formatting import printable, shown
 from tensorcomp._log import LOGGER
-from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.checkpoints.folder import copy_others, scan_folder, walk_folder
+from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.checkpoints.folder import scan_folder, walk_folder
 from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
-from tensorcomp.checkpoints.safetensors.file import Bytes, SafetensorsFile
-from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
+from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.compressed_folder import (
     COMPRESSED,
     SAFETENSORS,
@@ -30,10 +26,8 @@ from tensorcomp.container.compressed_folder import (
 from tensorcomp.container.job_folder import refuse_partial
 from tensorcomp.container.manifest import is_compressed
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.records import TensorRecord
-from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import atomic_folder, file_size, link_file, writing
+from tensorcomp.io.files import file_size
 from tensorcomp.io.locations import is_remote, location
 
 FOLDER = ".tc"
@@ -191,62 +185,6 @@ def _is_shard(root: Path, file: Path, *, by_name: bool) -> bool:
     return file.suffix == SAFETENSORS and is_compressed_file(root / file)
 
 
-class PlainTensor(NamedTuple):
-    """Uncompressed tensor as a single chunk, a view of its file."""
-
-    grid: ChunkGrid
-    values: np.ndarray
-
-    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Return the values, copied into `out` if given."""
-        assert index == 0
-        if out is None:
-            return self.values
-        out[...] = self.values
-        return out
-
-
-class PlainParts(NamedTuple):
-    """Uncompressed tensor of which those chunks are read that are asked for."""
-
-    grid: ChunkGrid
-    data: Bytes
-
-    def decode_chunk(self, index: int, out: np.ndarray | None = None) -> np.ndarray:
-        """Return a chunk's values, copied into `out` if given."""
-        start, stop = self.grid.bounds(index)
-        row = self.grid.row_elements * self.grid.dtype.itemsize
-        shape = (stop - start, *self.grid.shape[1:])
-        values = self.data[start * row : stop * row].view(self.grid.dtype).reshape(shape)
-        if out is None:
-            return values
-        out[...] = values
-        return out
-
-
-def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> ChunkedTensor:
-    """Return a tensor of any checkpoint, to be read by rows (see `decode_rows`)."""
-    if isinstance(checkpoint, CompressedFile):
-        return checkpoint.open_tensor(info.name)
-    grid = chunk_grid(info.dtype, info.shape, info.nbytes, info.nbytes + 1)
-    if isinstance(checkpoint, SafetensorsFile) and checkpoint.remote and checkpoint.copies:
-        parts = chunk_grid(info.dtype, info.shape, info.nbytes)
-        return PlainParts(parts, checkpoint.parts(info.name))
-    data = (
-        checkpoint.read_private(info.name)
-        if isinstance(checkpoint, SafetensorsFile)
-        else checkpoint.read(info.name)
-    )
-    return PlainTensor(grid, data.view(grid.dtype).reshape(grid.shape))
-
-
-def stored_bytes(checkpoint: Checkpoint, info: TensorInfo) -> int:
-    """Return the bytes that a tensor takes in its file."""
-    if isinstance(checkpoint, CompressedFile):
-        return checkpoint.blob_bytes(info.name)
-    return info.nbytes
-
-
 def open_any(path: Path) -> Checkpoint:
     """Open a checkpoint file of any format; a compressed one is read decoded."""
     checkpoint = open_checkpoint(path)
@@ -351,75 +289,3 @@ def refuse_itself(source: Path, target: Path) -> None:
         raise CheckpointError(
             "the output would replace the input; give another by out=…", path=source
         )
-
-
-def refuse_nested(source: Path, target: Path) -> None:
-    """Raise `CheckpointError` if one of two folders contains the other."""
-    if is_remote(source) != is_remote(target):
-        return
-    inner, outer = (
-        path if is_remote(path) else Path(os.path.realpath(path)) for path in (source, target)
-    )
-    if outer.is_relative_to(inner):
-        raise CheckpointError("lies in the input folder; give another by out=…", path=target)
-    if inner.is_relative_to(outer):
-        raise CheckpointError("holds the input folder; give another by out=…", path=target)
-
-
-@contextlib.contextmanager
-def output_folder(
-    model: Model,
-    target: Path,
-    written: Mapping[Path, Path],
-    texts: Mapping[Path, str] = MappingProxyType({}),
-    *,
-    force: bool,
-    spooled: bool = False,
-) -> Iterator[Path]:
-    """Make a folder atomically with a model's other files; yield its path.
-
-    In an object store, what is made is told from what is whole, as `store_folder` says.
-
-    Parameters
-    ----------
-    model : Model
-    target : Path
-    written : mapping of Path to Path
-        What each name of a shard becomes, relative to the folder.
-    texts : mapping of Path to str
-        Further files to write.
-    force : bool
-    spooled : bool
-        Whether shards are written more than once.
-
-    Raises
-    ------
-    CheckpointError
-        If one of the folders contains the other, two files would get one name, or the output
-        cannot be made.
-    """
-    refuse_nested(model.path, target)
-    outputs = {file: written.get(file, file) for file in (*model.others, *written, *model.links)}
-    sources: dict[Path, Path] = {}
-    for source, name in outputs.items():
-        if (other := sources.setdefault(name, source)) != source:
-            both = f"both {shown(other)} and {shown(source)} would become {shown(name)}"
-            raise CheckpointError(f"{both}; move one of them away", path=model.path)
-    if is_remote(target):
-        from tensorcomp.container.store_folder import store_folder
-
-        with store_folder(
-            model, target, outputs, written, texts, force=force, spooled=spooled
-        ) as made:
-            yield made
-        return
-    with atomic_folder(target, {*map(PurePath, (*sources, *texts))}, force=force) as partial:
-        copy_others(model.path, model.others, partial)
-        for name in sources:
-            (partial / name).parent.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            with writing(partial / name):
-                (partial / name).write_text(text, "utf-8")
-        yield partial
-        for link, file in model.links.items():
-            link_file(partial / outputs[file], partial / outputs[link])

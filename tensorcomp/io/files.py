@@ -7,9 +7,9 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from tensorcomp._formatting import shown
 from tensorcomp._log import LOGGER
@@ -84,13 +84,13 @@ def _reason(error: OSError) -> str:
     return _REASONS.get(error.errno) or error.strerror or os.strerror(error.errno)
 
 
-_PART, _OLD = "tensorcomp-part", "tensorcomp-old"
-UNFINISHED = f".{_PART}"  # marks a folder of a store that is being written
+PART = "tensorcomp-part"  # ends the names of temporary files and folders
+UNFINISHED = f".{PART}"  # marks a folder of a store that is being written
 _MAX_NAME = 200  # bytes of a name that a temporary one holds; file systems take 255
 
 
-def _beside(path: Path, ending: str) -> Path:
-    """Return the path of a temporary file or folder; a long name's digest stands for it."""
+def beside(path: Path, ending: str) -> Path:
+    """Return the path of a temporary file; a digest stands for a long name."""
     name = path.name
     if len(os.fsencode(name)) > _MAX_NAME:
         import hashlib  # which takes time, and hardly any name is so long
@@ -105,7 +105,7 @@ def free_bytes(folder: Path, outputs: Iterable[Path] = ()) -> int:
 
     left = (
         partial.stat().st_size
-        for partial in (_beside(path, _PART) for path in outputs)
+        for partial in (beside(path, PART) for path in outputs)
         if partial.is_file()
     )
     return shutil.disk_usage(folder).free + sum(left)
@@ -129,8 +129,8 @@ def held(path: Path) -> Iterator[None]:
         yield
         return
     with reading(path), _descriptor(path) as descriptor:
-        _lock(descriptor, path)
-        if not _is_still(descriptor, path):
+        lock(descriptor, path)
+        if not is_still(descriptor, path):
             raise CheckpointError("another run has removed it", path=path)
         yield
 
@@ -178,7 +178,7 @@ def atomic_file(
             yield upload
         return
     refuse_existing(path, force=force)
-    partial = _beside(path, _PART)
+    partial = beside(path, PART)
     with writing(path), _file_alone(partial, path) as file:
         try:
             if os.fstat(file.fileno()).st_size:
@@ -210,11 +210,11 @@ def _sync(descriptor: int, path: Path) -> None:
 def _file_alone(partial: Path, path: Path) -> Iterator[io.BufferedRandom]:
     """Open or create a file for update that no other run has open."""
     while True:
-        _unlink_link(partial)
+        unlink_link(partial)
         # Buffered, since a raw file takes a part of what is written where the disk is all but full.
         with open(partial, "r+b", opener=_create) as file:
-            _lock(file.fileno(), path)
-            if _is_still(file.fileno(), partial):  # else another run has ended, and it was its file
+            lock(file.fileno(), path)
+            if is_still(file.fileno(), partial):  # else another run has ended, and it was its file
                 yield file
                 return
 
@@ -224,13 +224,13 @@ def _create(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _unlink_link(partial: Path) -> None:
+def unlink_link(partial: Path) -> None:
     """Remove a link in the place of a temporary file: it may lead anywhere."""
     if partial.is_symlink():
         partial.unlink(missing_ok=True)
 
 
-def _is_still(descriptor: int, path: Path) -> bool:
+def is_still(descriptor: int, path: Path) -> bool:
     """Return whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
@@ -263,7 +263,7 @@ def refuse_unless_forced(path: Path, *, force: bool) -> None:
         )
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def lock(descriptor: int, path: Path) -> None:
     """Keep two runs from writing one output, where the system has locks."""
     try:
         import fcntl
@@ -275,86 +275,6 @@ def _lock(descriptor: int, path: Path) -> None:
         raise CheckpointError("another run is writing it", path=path) from error
     except OSError as error:
         LOGGER.debug("%s: cannot be locked against other runs: %s", path, error)
-
-
-@contextlib.contextmanager
-def atomic_folder(path: Path, names: Collection[PurePath], *, force: bool) -> Iterator[Path]:
-    """Make a folder that appears under its name when the block ends.
-
-    Until then it is ``.NAME.tensorcomp-part`` beside it; an error removes it, and so does the next
-    run after one that was killed.
-
-    Parameters
-    ----------
-    path : Path
-    names : collection of PurePath
-        The files that will be in it. A folder that holds any other is never replaced.
-    force : bool
-
-    Raises
-    ------
-    CheckpointError
-        If `path` exists and `force` is not given, or holds other files, another run is writing it,
-        or the system refuses.
-    """
-    refuse_nul(path)
-    path = Path(os.path.realpath(path))  # which a loop of links does not stop
-    _refuse_existing_folder(path, names, force=force)
-    partial, replaced = _beside(path, _PART), _beside(path, _OLD)
-    with writing(path), _folder_alone(partial, path):
-        if replaced.exists() and not path.exists():
-            LOGGER.info("%s: put back, a run was killed before it had replaced it", path)
-            replaced.rename(path)  # it was killed between the two renames below
-        _remove_folder(replaced, ignore_errors=True)
-        for leftover in partial.iterdir():
-            LOGGER.info("%s: removed, a killed run had left it", leftover)
-            _remove(leftover)
-        try:
-            yield partial
-            _refuse_existing_folder(path, names, force=force)
-            sync(partial)
-            # What takes the temporary name is locked too, until it is removed.
-            with held(path) if path.exists() else contextlib.nullcontext():
-                old = partial if path.exists() and _exchanged(partial, path) else replaced
-                if old is replaced:
-                    if path.exists():
-                        path.rename(replaced)
-                    partial.rename(path)
-                sync(path.parent)
-                _remove_folder(old, ignore_errors=True)
-        except BaseException:
-            _remove_folder(partial, ignore_errors=True)
-            if replaced.exists() and not path.exists():
-                replaced.rename(path)
-            raise
-
-
-def _exchanged(one: Path, other: Path) -> bool:
-    """Let two folders change names at one instant, where the system can."""
-    import ctypes
-
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if os.name != "nt" else None
-    if rename is None:
-        return False
-    return bool(rename(-1, os.fsencode(one), -1, os.fsencode(other), 2) == 0)  # RENAME_EXCHANGE
-
-
-def _refuse_existing_folder(path: Path, names: Collection[PurePath], *, force: bool) -> None:
-    if path.exists() and not path.is_dir():
-        raise CheckpointError(
-            "exists already and is not a folder; give another by out=…", path=path
-        )
-    refuse_unless_forced(path, force=force)
-    known = set(names)
-    for found in sorted(path.rglob("*")) if path.exists() else ():
-        relative = PurePath(found.relative_to(path))
-        is_folder = found.is_dir() and not found.is_symlink()
-        if not is_folder and relative not in known and not is_temporary(found):
-            raise CheckpointError(
-                f"holds {shown(str(relative))}, which the output does not, and would be "
-                "lost; move it away, or give another folder by out=…",
-                path=path,
-            )
 
 
 def link_file(file: Path, link: Path) -> None:
@@ -370,39 +290,4 @@ def link_file(file: Path, link: Path) -> None:
 
 def is_temporary(path: Path) -> bool:
     """Return whether a file is a temporary one, such as a killed run leaves."""
-    return path.name.endswith(f".{_PART}")
-
-
-@contextlib.contextmanager
-def _folder_alone(partial: Path, path: Path) -> Iterator[None]:
-    """Lock a folder against other runs; create it if missing."""
-    while True:
-        _unlink_link(partial)
-        partial.mkdir(exist_ok=True)
-        try:
-            descriptor = os.open(partial, os.O_RDONLY)
-        except PermissionError:  # Windows opens no folders
-            yield
-            return
-        except FileNotFoundError:
-            continue
-        try:
-            _lock(descriptor, path)
-            if _is_still(descriptor, partial):
-                yield
-                return
-        finally:
-            os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        _remove_folder(path)
-    else:
-        path.unlink()
-
-
-def _remove_folder(path: Path, *, ignore_errors: bool = False) -> None:
-    import shutil  # and all compressors of archives, which a file needs no more than this
-
-    shutil.rmtree(path, ignore_errors=ignore_errors)
+    return path.name.endswith(f".{PART}")

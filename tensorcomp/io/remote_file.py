@@ -136,7 +136,7 @@ class RemoteFile:
         self._used.clear()
         if pool is not None:
             pool.shutdown(cancel_futures=True)
-        if self._remote.is_general and _version(self._remote.info()) != self._version:
+        if self._remote.is_general and version_of(self._remote.info()) != self._version:
             raise CheckpointError(CHANGED, path=self.path)
 
     def _together(self, pieces: Iterable[tuple[int, int]]) -> Iterable[np.ndarray]:
@@ -202,7 +202,7 @@ def _request(path: RemotePath, start: int, stop: int, version: str | None) -> _A
             raise CheckpointError("is a folder where a file was expected")
         size = info["size"]
         data = path.fs.cat_file(path.path, start=0, end=min(stop, size)) if size else b""
-        return _Answer(data, size, _version(info))
+        return _Answer(data, size, version_of(info))
     from fsspec.asyn import sync
 
     ask = _from_web if path.is_web else _from_s3
@@ -264,6 +264,6 @@ def _size(content_range: Any, start: int, stop: int, length: int | None) -> int:
     return length
 
 
-def _version(info: dict[str, Any]) -> str:
+def version_of(info: dict[str, Any]) -> str:
     """Return what a store says of a file, but for when it was read last."""
     return str(sorted((name, str(value)) for name, value in info.items() if name != "atime"))

@@ -25,12 +25,11 @@ from tensorcomp.errors import (
 )
 from tensorcomp.io.files import atomic_file, reading, writing
 from tensorcomp.io.locations import RemotePath, is_remote
+from tensorcomp.io.remote_file import version_of
 from tensorcomp.pipeline.job import Shard, compress_shards
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.progress import Progress
-
-_TAGS = ("ETag", "etag", "LastModified", "mtime", "created")  # of various stores
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,6 @@ def _state(path: Path) -> dict[str, Any]:
     with reading(path):
         if is_remote(path):
             info = cast("RemotePath", path).info()
-            tag = (str(info[key]) for key in _TAGS if key in info)
-            return {"bytes": info["size"], "tag": next(tag, "")}
+            return {"bytes": info["size"], "version": version_of(info)}
         status = path.stat()
         return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}

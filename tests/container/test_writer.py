@@ -296,7 +296,7 @@ def test_a_link_in_place_of_the_temporary_file_is_not_followed(source):
 
 def test_a_run_that_waited_for_another_s_file_takes_a_new_one(tmp_path, monkeypatch):
     out, partial = tmp_path / "out", tmp_path / ".out.tensorcomp-part"
-    lock = atomic._lock
+    lock = atomic.lock
     finished = []
 
     def lock_late(descriptor: int, path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_run_that_waited_for_another_s_file_takes_a_new_one(tmp_path, monkeypa
             out.write_bytes(OLD)
         lock(descriptor, path)
 
-    monkeypatch.setattr(atomic, "_lock", lock_late)
+    monkeypatch.setattr(atomic, "lock", lock_late)
     with atomic_file(out, force=True) as file:
         assert out.read_bytes() == OLD
         file.write(b"new")

@@ -12,7 +12,7 @@ from safetensors.numpy import save, save_file
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import atomic_folder
+from tensorcomp.io.atomic_folder import atomic_folder
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -109,7 +109,7 @@ def test_what_has_no_file_does_not_change(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_exchanged_is_moved_away(tmp_path, monkeypatch):
-    monkeypatch.setattr("tensorcomp.io.files._exchanged", lambda *_: False)
+    monkeypatch.setattr("tensorcomp.io.atomic_folder._exchanged", lambda *_: False)
     (tmp_path / "out").mkdir()
     with atomic_folder(tmp_path / "out", [], force=True) as folder:
         (folder / "new").touch()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tensorcomp.errors import CheckpointError
-from tensorcomp.io.files import atomic_file, atomic_folder, refuse_existing
+from tensorcomp.io.atomic_folder import atomic_folder
+from tensorcomp.io.files import atomic_file, refuse_existing
 
 
 @pytest.mark.parametrize(
