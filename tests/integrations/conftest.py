@@ -31,7 +31,8 @@ if any(importlib.util.find_spec(name) is None for name in ("moto", "s3fs", "boto
 if importlib.util.find_spec("playwright") is None:
     collect_ignore += ["test_report_in_browser.py"]
 if importlib.util.find_spec("distributed") is None:
-    collect_ignore += ["test_dask_executor.py"]
+    # Several ranks take minutes: they are tested in the environment of hosts alone.
+    collect_ignore += ["test_dask_executor.py", "test_dcp_ranks.py"]
 
 
 @pytest.fixture(scope="session")
