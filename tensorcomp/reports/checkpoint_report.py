@@ -93,16 +93,18 @@ def _quality(row: TensorSummary) -> tuple[float, ...]:
 
 def _rates(rows: Sequence[TensorSummary]) -> list[Section | Plot]:
     """Return the plot of each tensor's rate and error, by roles, with R(D)."""
-    roles: dict[str, Series] = {}
+    roles: dict[str, dict[int, tuple[float, float]]] = {}
     for n, row in enumerate(rows):
         if row.snr_db is not None and row.bits_per_weight is not None and row.same_as is None:
-            series = roles.setdefault(row.role, Series(printable(row.role), [], []))
-            series.points.append((row.bits_per_weight, row.snr_db))  # type: ignore[attr-defined]
-            series.rows.append(n)  # type: ignore[attr-defined]
+            roles.setdefault(row.role, {})[n] = row.bits_per_weight, row.snr_db
+    series = (
+        Series(printable(role), list(points.values()), list(points))
+        for role, points in roles.items()
+    )
     line = [(n / 64, n / 64 * _DECIBELS) for n in range(32 * 64)]
     limit = Series("R(D), Gaussian weights of one scale", line)
     exact = sum(row.snr_db is None for row in rows)
     note = "Each point is a tensor; R(D) = ½ log₂(σ²/D) is 6.02 dB a bit."
     note += f" {counted(exact, 'tensor')} that lost nothing are not drawn." if exact else ""
     title, x = "Rate and distortion", "bits per weight"
-    return error_plot(title, x, [*sorted(roles.values()), limit], note)
+    return error_plot(title, x, [*sorted(series), limit], note)
