@@ -62,6 +62,11 @@ def spec_of(array: np.ndarray) -> ArraySpec:
     return ArraySpec(array.shape, array.dtype)
 
 
+def given_reference(codec: Codec, reference: np.ndarray | None) -> dict[str, Any]:
+    """Return the keyword of a codec's methods for a reference, if it uses one."""
+    return {"reference": reference} if codec.uses_reference else {}
+
+
 class Codec(ABC):
     """Base class of the three kinds; not subclassed directly.
 
@@ -104,6 +109,10 @@ class Codec(ABC):
     needs_feedback : bool
         Whether gradients need error feedback where it loses something, since much is lost in one
         direction.
+    uses_reference : bool
+        Whether it codes an array given the same elements of a base: as the root of a tree, its
+        `fit`, `encode` and `decode` take a keyword ``reference``, an array of the same shape and
+        dtype or None.
     part_aliases : mapping of str to str
         Other names of parts that a tree's text may use.
     is_transform, is_filter : bool
@@ -124,6 +133,7 @@ class Codec(ABC):
     codes_positions: ClassVar[bool] = False
     long_chunks: ClassVar[bool] = False
     needs_feedback: ClassVar[bool] = True
+    uses_reference: ClassVar[bool] = False
     part_aliases: ClassVar[Mapping[str, str]] = {}
     is_transform: ClassVar[bool] = False
     is_filter: ClassVar[bool] = False

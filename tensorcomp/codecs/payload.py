@@ -15,7 +15,15 @@ from typing import cast
 
 import numpy as np
 
-from tensorcomp.codecs.base import ArraySpec, Filter, Pieces, Serializer, Transform, spec_of
+from tensorcomp.codecs.base import (
+    ArraySpec,
+    Filter,
+    Pieces,
+    Serializer,
+    Transform,
+    given_reference,
+    spec_of,
+)
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.tree import Node, Shared
 from tensorcomp.errors import CodecError, NotRepresentable
@@ -26,7 +34,13 @@ _RAW, _CODED = b"\0", b"\1"
 _FILTER_SLACK = 1 << 12
 
 
-def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Pieces:
+def encode(
+    node: Node,
+    array: np.ndarray,
+    shared: Shared | None = None,
+    *,
+    reference: np.ndarray | None = None,
+) -> Pieces:
     """Return the payload of an array, in pieces.
 
     It has at most the array's bytes and one more.
@@ -38,6 +52,9 @@ def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Piece
         Any shape, dtype and strides; it is not changed.
     shared : Shared, optional
         From `fit` on the whole tensor or a sample of it; nothing is shared if not given.
+    reference : numpy.ndarray, optional
+        What decoding will be given too: the same elements of a base, of the array's shape and
+        dtype. Only a root that `uses_reference` sees it.
 
     Raises
     ------
@@ -45,7 +62,7 @@ def encode(node: Node, array: np.ndarray, shared: Shared | None = None) -> Piece
         If a lossless transform cannot represent the array; the caller picks another tree.
     """
     shared = node.shares_nothing if shared is None else shared
-    return _code(node, readable(array), shared, decodes=False)[0]
+    return _code(node, readable(array), shared, reference, decodes=False)[0]
 
 
 def byte_count(pieces: Pieces) -> int:
@@ -58,7 +75,13 @@ def join(pieces: Pieces) -> bytes:
     return b"".join(pieces)
 
 
-def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> np.ndarray:
+def approximate(
+    node: Node,
+    array: np.ndarray,
+    shared: Shared | None = None,
+    *,
+    reference: np.ndarray | None = None,
+) -> np.ndarray:
     """Return what decoding an array's payload would give, without coding.
 
     Lossless codecs change nothing and are left out: of a tree whose transforms quantize this takes
@@ -70,11 +93,16 @@ def approximate(node: Node, array: np.ndarray, shared: Shared | None = None) -> 
         If the root cannot represent the array.
     """
     shared = node.shares_nothing if shared is None else shared
-    return _code(node, readable(array), shared, codes=False)[1]
+    return _code(node, readable(array), shared, reference, codes=False)[1]
 
 
 def encode_seen(
-    node: Node, array: np.ndarray, shared: Shared, out: np.ndarray | None = None
+    node: Node,
+    array: np.ndarray,
+    shared: Shared,
+    out: np.ndarray | None = None,
+    *,
+    reference: np.ndarray | None = None,
 ) -> tuple[Pieces, np.ndarray]:
     """Return the payload of an array and what decoding it would give.
 
@@ -87,19 +115,22 @@ def encode_seen(
     shared : Shared
     out : numpy.ndarray, optional
         Memory for what decoding would give, unless that is the array itself.
+    reference : numpy.ndarray, optional
+        As for `encode`.
 
     Raises
     ------
     NotRepresentable
         If the root cannot represent the array.
     """
-    return _code(node, readable(array), shared, out=out)
+    return _code(node, readable(array), shared, reference, out=out)
 
 
 def _code(
     node: Node,
     array: np.ndarray,
     shared: Shared,
+    reference: np.ndarray | None = None,
     *,
     codes: bool = True,
     decodes: bool = True,
@@ -107,14 +138,16 @@ def _code(
 ) -> tuple[Pieces, np.ndarray]:
     """Return the payload, if it codes, and what decoding it would give, if it decodes."""
     decodes = decodes and not node.lossless
+    known = given_reference(node.codec, reference)
     if not (codes or decodes):
         return [], array
     if node.codec.is_transform:
-        parts = cast(Transform, node.codec).encode(array, shared[0])
+        parts = cast(Transform, node.codec).encode(array, shared[0], **known)
         pieces = encode_parts(node, parts, spec_of(array), shared, codes=codes, decodes=decodes)
     else:
         try:
-            pieces = cast(Serializer, node.codec).encode(array, shared[0]) if array.size else []
+            coder = cast(Serializer, node.codec)
+            pieces = coder.encode(array, shared[0], **known) if array.size else []
         except NotRepresentable:
             return raw_payload(array), array
         for _, child in node.children:
@@ -123,7 +156,7 @@ def _code(
         return raw_payload(array), array
     if decodes:
         out = np.empty(array.shape, array.dtype) if out is None else out
-        cast(Transform, node.codec).decode(parts, out, shared[0])
+        cast(Transform, node.codec).decode(parts, out, shared[0], **known)
         array = out
     return [_CODED, *pieces], array
 
@@ -194,6 +227,8 @@ def decode(
     spec: ArraySpec,
     shared: Shared | None = None,
     out: np.ndarray | None = None,
+    *,
+    reference: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the array of a payload.
 
@@ -208,6 +243,8 @@ def decode(
         As given to `encode`.
     out : numpy.ndarray, optional
         Array of that spec to decode into; best C-contiguous, in the machine's byte order.
+    reference : numpy.ndarray, optional
+        As given to `encode`.
 
     Raises
     ------
@@ -217,22 +254,36 @@ def decode(
     payload = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     if out is None:
         out = np.empty(spec.shape, spec.dtype)
-    decode_into(node, payload, out, node.shares_nothing if shared is None else shared)
+    shared = node.shares_nothing if shared is None else shared
+    decode_into(node, payload, out, shared, reference)
     return out
 
 
-def decode_into(node: Node, payload: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+def decode_into(
+    node: Node,
+    payload: np.ndarray,
+    out: np.ndarray,
+    shared: Shared,
+    reference: np.ndarray | None = None,
+) -> None:
     """Fill an array of the shape and dtype of what was encoded; as `decode`."""
     if out.dtype.byteorder == ">" or not out.flags.c_contiguous:
         native = np.empty(out.shape, out.dtype.newbyteorder("<"))
-        _decode(node, payload, native, shared)
+        _decode(node, payload, native, shared, reference)
         out[...] = native
     else:
-        _decode(node, payload, out, shared)
+        _decode(node, payload, out, shared, reference)
 
 
-def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> None:
+def _decode(
+    node: Node,
+    data: np.ndarray,
+    out: np.ndarray,
+    shared: Shared,
+    reference: np.ndarray | None = None,
+) -> None:
     codec, own = node.codec, shared[0]
+    known = given_reference(codec, reference)
     mark = int(data[0]) if data.size else None
     if mark is None or mark > _CODED[0]:
         raise CodecError(f"{codec.id}: its bytes begin with neither of the two marks")
@@ -250,13 +301,13 @@ def _decode(node: Node, data: np.ndarray, out: np.ndarray, shared: Shared) -> No
             _decode(child, payload, part, child_shared)
             part.flags.writeable = False
             parts[name] = part
-        cast(Transform, codec).decode(parts, out, own)
+        cast(Transform, codec).decode(parts, out, own, **known)
     else:
         for _, child in node.children:
             unfiltered = cast(Filter, child.codec).decode(body, 2 * out.nbytes + _FILTER_SLACK)
             body = np.frombuffer(unfiltered, np.uint8)
         if out.size:
-            cast(Serializer, codec).decode(body, out, own)
+            cast(Serializer, codec).decode(body, out, own, **known)
         elif body.size:
             raise CodecError(f"{codec.id}: expected no bytes for no elements, got {body.size}")
 

@@ -11,7 +11,14 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from tensorcomp._expressions import changed_fields, format_call
-from tensorcomp.codecs.base import ArraySpec, Codec, Serializer, Transform, spec_of
+from tensorcomp.codecs.base import (
+    ArraySpec,
+    Codec,
+    Serializer,
+    Transform,
+    given_reference,
+    spec_of,
+)
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.errors import CodecError, PlanError
 
@@ -85,25 +92,25 @@ class Node:
         return b"", tuple(child.shares_nothing for child in _array_children(self))
 
 
-def fit(node: Node, array: np.ndarray) -> Shared:
+def fit(node: Node, array: np.ndarray, reference: np.ndarray | None = None) -> Shared:
     """Learn what the chunks of a tensor share.
 
-    From the tensor, or from a sample of its rows.
+    From the tensor, or from a sample of its rows and the same rows of its reference.
     """
-    codec = node.codec
+    codec, known = node.codec, given_reference(node.codec, reference)
     if not _shares(node, spec_of(array)):
         return node.shares_nothing
     array = readable(array)
     if isinstance(codec, Transform):
-        own = codec.fit(array)
-        parts = codec.encode(array, own)
+        own = codec.fit(array, **known)
+        parts = codec.encode(array, own, **known)
         specs = codec.parts(spec_of(array))
         return own, tuple(
             # Columns whose number the data decide are not the same in all chunks.
             child.shares_nothing if -1 in specs[name].shape[1:] else fit(child, parts[name])
             for name, child in node.children
         )
-    return cast(Serializer, codec).fit(array), ()
+    return cast(Serializer, codec).fit(array, **known), ()
 
 
 def _shares(node: Node, spec: ArraySpec) -> bool:

@@ -131,14 +131,16 @@ class ChunkCoder:
     shared: tuple[Shared, ...]
 
     @classmethod
-    def learn(cls, trees: tuple[Node, ...], sample: np.ndarray) -> ChunkCoder:
+    def learn(
+        cls, trees: tuple[Node, ...], sample: np.ndarray, reference: np.ndarray | None = None
+    ) -> ChunkCoder:
         """Fit the trees to sampled rows; drop a first one that cannot."""
         try:
-            return cls(trees, tuple(fit(tree, sample) for tree in trees))
+            return cls(trees, tuple(fit(tree, sample, reference) for tree in trees))
         except NotRepresentable:
             if len(trees) == 1:
                 raise
-            return cls.learn(trees[1:], sample)
+            return cls.learn(trees[1:], sample, reference)
 
     @classmethod
     def alone(cls, trees: tuple[Node, ...]) -> ChunkCoder:
@@ -164,7 +166,14 @@ class ChunkCoder:
         packed = [pack_shared(shared) for shared in self.shared]
         return packed[0] if len(packed) == 1 else _U64.pack(len(packed[0])) + packed[0] + packed[1]
 
-    def encode(self, array: np.ndarray, tree: Node | None = None) -> Pieces:
+    @property
+    def uses_reference(self) -> bool:
+        """Whether a tree codes chunks given the same rows of a base."""
+        return any(tree.codec.uses_reference for tree in self.trees)
+
+    def encode(
+        self, array: np.ndarray, tree: Node | None = None, reference: np.ndarray | None = None
+    ) -> Pieces:
         """Return the payload of a chunk; at most two bytes more than the chunk has.
 
         Parameters
@@ -172,22 +181,34 @@ class ChunkCoder:
         array : numpy.ndarray
         tree : Node, optional
             To encode with in place of the first tree, which decodes what it gives.
+        reference : numpy.ndarray, optional
+            The same rows of a base.
         """
+        tree = self.trees[0] if tree is None else tree
         try:
-            return encode(self.trees[0] if tree is None else tree, array, self.shared[0])
+            return encode(tree, array, self.shared[0], reference=reference)
         except NotRepresentable:
             if len(self.trees) == 1:
                 return raw_payload(readable(array))
-        return [bytes([FALLBACK]), *encode(self.trees[1], array, self.shared[1])]
+        second = encode(self.trees[1], array, self.shared[1], reference=reference)
+        return [bytes([FALLBACK]), *second]
 
-    def decode(self, payload: np.ndarray, spec: ArraySpec, out: np.ndarray | None) -> np.ndarray:
+    def decode(
+        self,
+        payload: np.ndarray,
+        spec: ArraySpec,
+        out: np.ndarray | None,
+        reference: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return the chunk of a payload, in `out` if given; see `decode_into`."""
         if out is None:
             out = np.empty(spec.shape, spec.dtype)
-        self.decode_into(payload, out)
+        self.decode_into(payload, out, reference)
         return out
 
-    def decode_into(self, payload: np.ndarray, out: np.ndarray) -> None:
+    def decode_into(
+        self, payload: np.ndarray, out: np.ndarray, reference: np.ndarray | None = None
+    ) -> None:
         """Fill an array of the chunk's shape and dtype from its payload.
 
         Raises
@@ -196,6 +217,6 @@ class ChunkCoder:
             If the payload is damaged.
         """
         if len(self.trees) == 2 and payload.size and payload[0] == FALLBACK:
-            decode_into(self.trees[1], payload[1:], out, self.shared[1])
+            decode_into(self.trees[1], payload[1:], out, self.shared[1], reference)
         else:
-            decode_into(self.trees[0], payload, out, self.shared[0])
+            decode_into(self.trees[0], payload, out, self.shared[0], reference)
