@@ -62,11 +62,6 @@ def spec_of(array: np.ndarray) -> ArraySpec:
     return ArraySpec(array.shape, array.dtype)
 
 
-def given_reference(codec: Codec, reference: np.ndarray | None) -> dict[str, Any]:
-    """Return the keyword of a codec's methods for a reference, if it uses one."""
-    return {"reference": reference} if codec.uses_reference else {}
-
-
 class Codec(ABC):
     """Base class of the three kinds; not subclassed directly.
 

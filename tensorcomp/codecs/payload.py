@@ -21,7 +21,6 @@ from tensorcomp.codecs.base import (
     Pieces,
     Serializer,
     Transform,
-    given_reference,
     spec_of,
 )
 from tensorcomp.codecs.bit_views import readable
@@ -138,7 +137,7 @@ def _code(
 ) -> tuple[Pieces, np.ndarray]:
     """Return the payload, if it codes, and what decoding it would give, if it decodes."""
     decodes = decodes and not node.lossless
-    known = given_reference(node.codec, reference)
+    known = {"reference": reference} if node.codec.uses_reference else {}
     if not (codes or decodes):
         return [], array
     if node.codec.is_transform:
@@ -283,7 +282,7 @@ def _decode(
     reference: np.ndarray | None = None,
 ) -> None:
     codec, own = node.codec, shared[0]
-    known = given_reference(codec, reference)
+    known = {"reference": reference} if codec.uses_reference else {}
     mark = int(data[0]) if data.size else None
     if mark is None or mark > _CODED[0]:
         raise CodecError(f"{codec.id}: its bytes begin with neither of the two marks")

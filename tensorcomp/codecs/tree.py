@@ -16,7 +16,6 @@ from tensorcomp.codecs.base import (
     Codec,
     Serializer,
     Transform,
-    given_reference,
     spec_of,
 )
 from tensorcomp.codecs.bit_views import readable
@@ -97,7 +96,8 @@ def fit(node: Node, array: np.ndarray, reference: np.ndarray | None = None) -> S
 
     From the tensor, or from a sample of its rows and the same rows of its reference.
     """
-    codec, known = node.codec, given_reference(node.codec, reference)
+    codec = node.codec
+    known = {"reference": reference} if codec.uses_reference else {}
     if not _shares(node, spec_of(array)):
         return node.shares_nothing
     array = readable(array)
