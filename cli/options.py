@@ -159,7 +159,7 @@ def output(
 _lossy_options = together(
     _most_used(
         "--profile NAME",
-        "lossless (default), transformer, cnn, mlp, memory, speed, or a .toml file.",
+        "lossless (default), transformer, cnn, mlp, memory, speed, training, or a .toml file.",
     ),
     _most_used("--min-snr DB", "A budget: lowest signal-to-noise ratio of each tensor, in dB."),
     _most_used("--bits-per-weight X", "A budget: bits of the file per weight, every byte counted."),

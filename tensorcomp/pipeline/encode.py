@@ -154,7 +154,8 @@ def planned_encoder(
         The only chunk, where it had to be encoded already.
     """
     if plan is None or plan.tree is None:
-        return lossless_encoder(array, grid, effort, "" if plan is None else plan.reason), None
+        reason, own = ("", "") if plan is None else (plan.reason, plan.effort)
+        return lossless_encoder(array, grid, own or effort, reason), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
         return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:

@@ -57,8 +57,9 @@ class CompressOptions:
         Time spent on size; by default the profile's, or balanced. ``fast`` decodes fastest,
         ``max`` may take five times as long.
     profile : str or Profile, optional
-        ``lossless``, ``transformer``, ``cnn``, ``mlp``, ``memory``, ``speed``, or the path of a
-        TOML file. By default ``lossless``; ``transformer`` where a budget is given and no tree.
+        ``lossless``, ``transformer``, ``cnn``, ``mlp``, ``memory``, ``speed``, ``training``, or the
+        path of a TOML file. By default ``lossless``; ``transformer`` where a budget is given and no
+        tree.
     budget : Budget, optional
         The largest error of each tensor, or the size of the file; by default the profile's.
     codecs : str, Rule or iterable of them

@@ -8,7 +8,8 @@
                         "bound": {"max_rel_l2": 0.0316}, "predicted_bytes": 92000,
                         "predicted_rel_l2": 0.0315, "why": "…"}}}
 
-The tree ``lossless`` leaves the choice to the lossless planner. Predictions are for people. Where
+The tree ``lossless`` leaves the choice to the lossless planner, with an ``"effort"`` of the
+tensor's own, if it has one. Predictions are for people. Where
 ``tree_crc`` is not the CRC-32 of the tree's text, the tree was edited, and ``why`` is out of date.
 A tensor that was planned with statistics has ``"statistics": true`` and its ``predicted_loss``.
 Where weights are to be pruned first, ``"pruned"`` says by what, and how many each tensor loses; who
@@ -68,6 +69,8 @@ class TensorPlan:
         Whether it was made with statistics, and needs them.
     calibrated : Calibrated or None
         Statistics to encode with.
+    effort : str
+        That of the lossless planner, where it is another than that of the whole; empty if not.
     """
 
     tree: Node | None = None
@@ -79,6 +82,7 @@ class TensorPlan:
     loss: float | None = None
     by_statistics: bool = False
     calibrated: Calibrated | None = field(default=None, compare=False, repr=False)
+    effort: str = ""
 
     @property
     def for_output(self) -> bool:
@@ -148,6 +152,8 @@ def plan_to_json(plan: Plan, described: Mapping[str, Mapping[str, Any]]) -> str:
             entry["predicted_loss"] = float(f"{item.loss:.4g}")
         if item.by_statistics:
             entry["statistics"] = True
+        if item.effort:
+            entry["effort"] = item.effort
         if item.tree is not None and item.loss is None:
             entry["predicted_rel_l2"] = float(f"{item.rel_l2:.4g}")
         entry["why"] = item.reason
@@ -214,8 +220,10 @@ def _tensor_from_json(entry: Any) -> TensorPlan:
     bound = Bound(**limits) if limits else None
     if entry.get("tree_crc") not in (None, zlib.crc32(entry["tree"].encode())):
         reason = "the plan, edited"
+    if entry.get("effort", "") not in ("", *EFFORTS):
+        raise PlanError(f"expected an effort of {', '.join(EFFORTS)}, got {entry['effort']!r:.60}")
     if entry["tree"] == LOSSLESS:
-        return TensorPlan(reason=reason)
+        return TensorPlan(reason=reason, effort=entry.get("effort", ""))
     by_statistics = entry.get("statistics", False)
     if not isinstance(by_statistics, bool):
         raise PlanError(f"expected statistics to be true or false, got {by_statistics!r:.200}")

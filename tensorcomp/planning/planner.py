@@ -28,7 +28,13 @@ from tensorcomp.planning.outliers import curve_with_outliers, plan_with_outliers
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.profiles import PROFILES, Profile, Rule
 from tensorcomp.planning.rate_distortion import RDCurve, measure_curve
-from tensorcomp.planning.roles.classify import BUT, SELECTORS, is_selector, protected_by_value
+from tensorcomp.planning.roles.classify import (
+    BUT,
+    SELECTORS,
+    have_role,
+    is_selector,
+    protected_by_value,
+)
 from tensorcomp.planning.small_curves import SmallCurves
 from tensorcomp.planning.sparse_forms import MANY, zero_keeping
 from tensorcomp.planning.steps import expand_quantizer, is_free, may_lose, prototype
@@ -106,7 +112,7 @@ class Planner:
     @property
     def is_lossless(self) -> bool:
         """Whether every tensor is left to the lossless planner."""
-        return not self.profile.candidates and not self.rules
+        return not (self.profile.candidates or self.profile.thorough or self.rules)
 
     def plan(self, tensors: Iterable[Tensor], workers: Workers) -> AllocationProblem:
         """Plan every tensor, and measure what a size is still to be spread over.
@@ -215,8 +221,9 @@ class Planner:
         if not templates:
             counts = (self.budget.is_size or self.predict) and tensor.array.size
             dtype = tensor.info.dtype
-            bits = lossless_rate(tensor.array, self.effort, dtype) if counts else None
-            return TensorPlan(reason=reason, bits=bits)
+            own = "max" if have_role(self.profile.thorough, tensor.role) else ""
+            bits = lossless_rate(tensor.array, own or self.effort, dtype) if counts else None
+            return TensorPlan(reason=reason, bits=bits, effort=own)
         if not any(is_free(template) for template in templates) and len(templates) == 1:
             return self._fixed(tensor, templates[0], bound, reason)
         sized = bound is None and self.budget.is_size

@@ -7,6 +7,7 @@ has the same form::
     protect = ["norm", "bias"]      # roles that stay lossless
     smallest = 4096                 # tensors of fewer elements stay lossless
     effort = "max"                  # unless the user says another
+    thorough = ["moment"]           # roles whose lossless trees are chosen with most effort
 
     [budget]                        # unless the user gives one: one of the limits of `Budget`
     min_snr = 30
@@ -40,13 +41,13 @@ from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import BUT, check_selector, have_role, selects
 from tensorcomp.planning.steps import check_template
 
-PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed")
+PROFILES = ("lossless", "transformer", "cnn", "mlp", "memory", "speed", "training")
 EVERYTHING = "all"
 _FOLDER = Path(__file__).with_name("profiles")
 COMPUTED = ("table", "codebook", "direction", "mask")
 _PROTECTED = ("norm", "bias", "scale", "router", "step", *COMPUTED)
 _DEFAULT_SMALLEST = 4096
-_KEYS = {"summary", "protect", "smallest", "effort", "budget", "candidates"}
+_KEYS = {"summary", "protect", "smallest", "effort", "thorough", "budget", "candidates"}
 _RULE = re.compile(r"\s*([^=()]*?)\s*=\s*(.*)", re.DOTALL)
 
 
@@ -84,6 +85,8 @@ class Profile:
         Elements below which a tensor stays lossless.
     effort : str or None
         Taken where the user gives none.
+    thorough : tuple of str
+        Selectors of roles whose lossless trees are chosen with most effort.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Profile:
     protect: tuple[str, ...] = _PROTECTED
     smallest: int = _DEFAULT_SMALLEST
     effort: str | None = None
+    thorough: tuple[str, ...] = ()
 
     def protects(self, role: str) -> bool:
         """Return whether tensors of a role stay lossless."""
@@ -213,6 +217,7 @@ def _from_table(table: dict[str, Any], name: str) -> Profile:
         protect=_selectors(table.get("protect", list(_PROTECTED)), "protect"),
         smallest=smallest,
         effort=effort,
+        thorough=_selectors(table.get("thorough", []), "thorough"),
     )
 
 
