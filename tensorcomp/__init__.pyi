@@ -20,5 +20,6 @@ from tensorcomp.pipeline.options import CompressOptions as CompressOptions
 from tensorcomp.planning.budgets import Budget as Budget
 from tensorcomp.progress import Progress as Progress
 from tensorcomp.selection.request import Pruning as Pruning
+from tensorcomp.series.series import Series as Series
 
 __version__: str

@@ -1,0 +1,1 @@
+"""Store many checkpoints of one training run: each step as what changed."""

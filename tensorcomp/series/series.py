@@ -1,0 +1,402 @@
+"""Keep the checkpoints of a training run in a folder, each as what changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from tensorcomp._threads import Workers
+from tensorcomp.api.load import safe_open
+from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.container.model import open_any
+from tensorcomp.errors import CheckpointError, OptionError
+from tensorcomp.progress import Progress
+from tensorcomp.series import gc
+from tensorcomp.series.chain import Fault, faults_of, opened
+from tensorcomp.series.follow import Follower
+from tensorcomp.series.journal import (
+    BASE,
+    Journal,
+    Step,
+    free_name,
+    load_journal,
+    write_journal,
+    writing_alone,
+)
+from tensorcomp.series.parts import open_files, open_parts, weights_of, write_parts
+from tensorcomp.series.state import Snapshot, restore_state, state_parts
+from tensorcomp.series.write import EXACT, Base, write_step
+
+POLICIES = (EXACT, "resume", "archive")
+DEFAULT_GRACE = 3600.0  # seconds
+_SMALLER = 0.98  # of a keyframe's bytes that a step against it takes at most
+
+
+class Series:
+    """Checkpoints of one training run; a context manager.
+
+    A folder of ordinary compressed files, one a step, and a journal (see `journal`). Each step is
+    coded against the one before, as that is decoded, and every so many steps stand alone. Readers
+    need no lock; writers wait for each other.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The folder, made when the first step is added.
+    keyframe_every : int
+        Steps from one keyframe to the next: a step is decoded after so many others at most.
+    policy : {"exact", "resume", "archive"}
+        What steps may lose. ``resume`` bounds the error of weights by their change and codes the
+        optimizer's state coarsely; ``archive`` drops first moments as well.
+    threads : int, optional
+        To encode on; all available processors by default.
+
+    Raises
+    ------
+    OptionError
+        If `keyframe_every` or `policy` is none of these.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from tensorcomp import Series
+    >>> model = torch.nn.Linear(8, 8)
+    >>> with Series("run") as series:
+    ...     series.add(1, model=model, extra={"epoch": 0})
+    ...     series.flush()
+    ...     series.restore(1, model)
+    {'epoch': 0}
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keyframe_every: int = 16,
+        policy: str = EXACT,
+        threads: int | None = None,
+    ) -> None:
+        if keyframe_every < 1:
+            raise OptionError(f"expected keyframe_every of 1 or more, got {keyframe_every}")
+        self.path = Path(path)
+        self._every, self._policy, self._threads = keyframe_every, _checked(policy), threads
+        self._snapshot = Snapshot()
+        self._pool = ThreadPoolExecutor(1, "tensorcomp-series")
+        self._pending: Future[Step] | None = None
+
+    def __enter__(self) -> Self:
+        """Return self."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for what is being written; raise its error, unless there is another."""
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(Exception):
+            self.flush()
+        self._pool.shutdown()
+
+    def add(
+        self,
+        step: int,
+        model: Any = None,
+        optimizer: Any = None,
+        extra: Any = None,
+        *,
+        metric: float | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Copy a state and return; it is encoded and written on a thread.
+
+        One state at a time is written: this waits for the one before. What went wrong with that is
+        raised here, and nothing is added then.
+
+        Parameters
+        ----------
+        step : int
+            Its number, which no other step has.
+        model, optimizer : object with ``state_dict`` or a state dict, optional
+        extra : optional
+            Any nesting of dicts, lists, tuples, plain values, tensors and NumPy arrays: states of
+            schedulers, random generators, positions in data.
+        metric : float, optional
+            By which `thin` may keep the best steps; lower is better.
+        policy : str, optional
+            Another than the series' own.
+
+        Raises
+        ------
+        InputTypeError
+            If the state holds other values.
+        """
+        self.flush()
+        parts = state_parts(self._snapshot, model, optimizer, extra)
+        about = self._about(step, policy, metric)
+        self._pending = self._pool.submit(self._write, parts, about)
+
+    def flush(self) -> None:
+        """Wait until what was added is on the disk.
+
+        Raises
+        ------
+        CheckpointError
+            If it could not be written, or the step exists already.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def add_path(
+        self,
+        path: str | os.PathLike[str],
+        step: int | None = None,
+        *,
+        base: str | os.PathLike[str] | None = None,
+        external_base: bool = False,
+        metric: float | None = None,
+        policy: str | None = None,
+        progress: Progress | None = None,
+    ) -> Step:
+        """Add a checkpoint file, or all files of a folder.
+
+        Parameters
+        ----------
+        path : str or path-like
+        step : int, optional
+            By default that of ``trainer_state.json``, or the number that ends the name.
+        base : str or path-like, optional
+            What the first step was tuned from. It is copied into the series, once.
+        external_base : bool
+            Leave the base where it is: without it, no step can be read.
+        metric, policy
+            As for `add`.
+        progress : Progress, optional
+
+        Raises
+        ------
+        CheckpointError
+            If it cannot be read, the step exists already, or its number is not known.
+        """
+        self.flush()
+        path = Path(path)
+        own_step, own_metric = _trainer_state(path)
+        number = own_step if step is None else step
+        if number is None:
+            raise CheckpointError("expected a name that ends in the step; give step=…", path=path)
+        with contextlib.ExitStack() as stack:
+            outside = None
+            if base is not None and external_base:
+                place = Path(base).resolve()
+                outside = Base(str(place), partial(open_any, place), float("inf"))
+            elif base is not None and not any(one.step == BASE for one in self._journal().steps):
+                own = self._about(BASE, EXACT, None)
+                self._write(open_files(Path(base), stack), own, None, progress)
+            about = self._about(number, policy, own_metric if metric is None else metric)
+            return self._write(open_files(path, stack), about, outside, progress)
+
+    def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
+        policy = self._policy if policy is None else _checked(policy)
+        return {"step": step, "policy": policy, "metric": metric, "time": time.time()}
+
+    def _write(
+        self,
+        parts: Mapping[str, Checkpoint],
+        about: Mapping[str, Any],
+        outside: Base | None = None,
+        progress: Progress | None = None,
+    ) -> Step:
+        self.path.mkdir(parents=True, exist_ok=True)
+        with writing_alone(self.path):
+            journal, number = self._journal(), int(about["step"])
+            if any(one.step == number for one in journal.steps):
+                raise CheckpointError(
+                    f"has step {number} already, and nothing is overwritten; give another number",
+                    path=self.path,
+                )
+            base = outside or self._base(journal, number)
+            target = self.path / free_name(self.path, number)
+            policy = str(about["policy"])
+            step = write_step(parts, target, about, base, policy, self._threads, progress)
+            write_journal(self.path, Journal.of([*journal.steps, step], journal.trash))
+            return step
+
+    def _base(self, journal: Journal, number: int) -> Base | None:
+        """Return the step before, or a base of all where that is too deep; None for a keyframe."""
+        before = [step for step in journal.steps if step.step < number]
+        near = [step for step in before[-1:] if step.depth + 1 < self._every]
+        for step in near or [step for step in before if step.step == BASE]:
+            most = _SMALLER * journal.chain(step)[0].nbytes
+            return Base(step.file, partial(opened, self.path, journal, step), most)
+        return None
+
+    def _journal(self) -> Journal:
+        return load_journal(self.path)
+
+    @property
+    def steps(self) -> list[Step]:
+        """Records of all steps, in order."""
+        return [step for step in self._journal().steps if step.step != BASE]
+
+    @property
+    def latest(self) -> int | None:
+        """The newest step; None where there is none."""
+        return self.steps[-1].step if self.steps else None
+
+    def open(self, step: int, framework: str = "np", device: Any = "cpu") -> safe_open:
+        """Open a step for tensors and slices, as `tensorcomp.safe_open` does."""
+        journal = self._journal()
+        found = journal.find(step)
+        return safe_open(self.path / found.file, framework, device)
+
+    def get(
+        self,
+        step: int,
+        name: str | None = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        only_weights: bool = False,
+        force: bool = False,
+        framework: str = "np",
+    ) -> Any:
+        """Return a tensor of a step, or write the step as the files that were added.
+
+        Parameters
+        ----------
+        step : int
+        name : str, optional
+            Of a tensor, which is returned.
+        out : str or path-like, optional
+            A file or, of a step of several files, a folder to write, which needs no other file.
+        only_weights : bool
+            Write one safetensors file of the weights.
+        force : bool
+            Replace an existing output.
+        framework : {"np", "pt"}
+            Of the tensor that is returned.
+
+        Raises
+        ------
+        CheckpointError, FormatError, VerificationError
+            If there is no such step, or a file of its chain is missing or damaged.
+        """
+        if (name is None) == (out is None):
+            raise OptionError("expected name or out, got both or none; give one of them")
+        if name is not None:
+            with self.open(step, framework) as file:
+                return file.get_tensor(name)
+        journal = self._journal()
+        with (
+            opened(self.path, journal, journal.find(step)) as found,
+            Workers(self._threads) as pool,
+        ):
+            parts = open_parts(found, pool)
+            if only_weights:
+                whole = weights_of(parts)
+            write_parts({"": whole} if only_weights else parts, Path(str(out)), force=force)
+        return Path(str(out))
+
+    def restore(self, step: int, model: Any = None, optimizer: Any = None) -> Any:
+        """Load a step into a model and an optimizer; return what is extra.
+
+        All is decoded and compared with them before either is touched.
+
+        Raises
+        ------
+        CheckpointError, FormatError, VerificationError
+            If the chain is not whole, or damaged, or the step is of another model or has no
+            optimizer's state. Model and optimizer are as they were then.
+        """
+        self.flush()
+        journal = self._journal()
+        return restore_state(self.path, journal, journal.find(step), model, optimizer)
+
+    def follow(self, model: Any) -> Follower:
+        """Return what copies each new step into a model, for workers that only read."""
+        return Follower(self.path, model)
+
+    def verify(self, *, deep: bool = False, progress: Progress | None = None) -> list[Fault]:
+        """Return the damaged files, each with the steps that it takes with it.
+
+        Every byte is compared with what was written, and every chain found whole; `deep` decodes
+        all tensors as well.
+        """
+        self.flush()
+        return faults_of(self.path, self._journal(), progress or Progress(), deep=deep)
+
+    def thin(
+        self,
+        keep_optimizer: Iterable[str] = ("last:2",),
+        *,
+        policy: str | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Drop the optimizer's state of old steps; their weights stay exact.
+
+        Steps whose base changes are written again first, all as new files. The old files stay until
+        `gc` removes them: until then ``series.json.1`` in place of ``series.json`` undoes it.
+
+        Parameters
+        ----------
+        keep_optimizer : iterable of str
+            Steps that stay as they are: ``last:2``, ``every:5000``, ``best:3``.
+        policy : str, optional
+            ``archive`` makes old steps bounded instead: about 64 times smaller than they were, as
+            was measured on models of 1.3 and 22.7 million weights.
+        progress : Progress, optional
+        """
+        self.flush()
+        with writing_alone(self._existing()):
+            kept = gc.select(self._journal(), keep_optimizer)
+            how = None if policy in (None, EXACT) else _checked(str(policy))
+            gc.thin(self.path, kept, how, progress or Progress(), self._threads)
+
+    def rebase(self, every: int | None = None, progress: Progress | None = None) -> None:
+        """Make keyframes of steps that are `every` files deep.
+
+        By default, half of the series' `keyframe_every`. They are written as new files, as by
+        `thin`.
+        """
+        self.flush()
+        depth = max(self._every // 2, 1) if every is None else every
+        with writing_alone(self._existing()):
+            gc.rebase(self.path, depth, progress or Progress(), self._threads)
+
+    def gc(
+        self, grace: float = DEFAULT_GRACE, *, dry_run: bool = False
+    ) -> tuple[list[str], list[str]]:
+        """Name files that no step needs, and remove those named `grace` seconds ago.
+
+        Returns
+        -------
+        named, removed : list of str
+        """
+        self.flush()
+        with writing_alone(self._existing()):
+            return gc.collect(self.path, grace, dry_run=dry_run)
+
+    def _existing(self) -> Path:
+        if not self.path.is_dir():
+            raise CheckpointError("there is no such series", path=self.path)
+        return self.path
+
+
+def _checked(policy: str) -> str:
+    if policy not in POLICIES:
+        raise OptionError(f"expected a policy of {', '.join(POLICIES)}, got {policy!r}")
+    return policy
+
+
+def _trainer_state(path: Path) -> tuple[int | None, float | None]:
+    """Return the step and the loss of a checkpoint, as a trainer or its name says."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+        state = json.loads((path / "trainer_state.json").read_text("utf-8"))
+        losses = [log["eval_loss"] for log in state.get("log_history", ()) if "eval_loss" in log]
+        return int(state["global_step"]), losses[-1] if losses else None
+    found = re.search(r"(\d{1,18})$", path.name if path.is_dir() else path.name.partition(".")[0])
+    return (None if found is None else int(found[1])), None
