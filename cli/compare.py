@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .command import Result, command
-from .options import all_forms, forced_report, option, path, threads
+from .options import all_forms, bases, forced_report, option, path, threads
 
 
 @command()
@@ -20,9 +20,17 @@ from .options import all_forms, forced_report, option, path, threads
     dest="statistics",
 )
 @threads
+@bases
 @forced_report
 @all_forms
-def compare(a: Path, b: Path, *, statistics: Path | None, threads: int | None) -> Result:
+def compare(
+    a: Path,
+    b: Path,
+    *,
+    statistics: Path | None,
+    threads: int | None,
+    bases: tuple[Path, ...],
+) -> Result:
     """Measure how far the tensors of checkpoint B are from those of A.
 
     Both may be files or folders, compressed or not, of any format that compress takes. Tensors are
@@ -46,7 +54,9 @@ def compare(a: Path, b: Path, *, statistics: Path | None, threads: int | None) -
     from .progress import progress
 
     with progress("comparing") as watch:
-        found = comparison.compare(a, b, statistics=statistics, threads=threads, progress=watch)
+        found = comparison.compare(
+            a, b, statistics=statistics, threads=threads, bases=bases, progress=watch
+        )
     failure = None
     if found.problems:
         first, others = found.problems[0], len(found.problems) - 1

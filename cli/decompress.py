@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command import Result, command
-from .options import as_json, force, metrics, option, output, replace, source, threads
+from .options import as_json, bases, force, metrics, option, output, replace, source, threads
 
 if TYPE_CHECKING:
     from tensorcomp.container.model import Model
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     "Refuse tensors that take more; by default 1 GiB and 1,000 times the file.",
     type=click.IntRange(min=0),
 )
+@bases
 @force
 @replace
 @metrics

@@ -104,6 +104,13 @@ printing = partial(option, group=OUTPUT)
 
 source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
 threads = option("--threads N", "Threads to use; all processors by default.")
+bases = option(
+    "--bases PATH",
+    "File or folder to find the bases in that it was compressed against, besides its own folder; "
+    "again for more.",
+    type=path,
+    multiple=True,
+)
 force = printing("--force", "Replace an existing output.")
 replace = printing(
     "--replace [=lossy]",
@@ -198,6 +205,11 @@ _lossy_options = together(
         argument="(?:stats|statistics)",
     ),
 )
+_base_option = option(
+    "--base FILE",
+    "A relative of the model, such as the one it was tuned from: store what differs. Decompressing "
+    "needs it, too.",
+)
 _plan_option = _planning("--plan FILE", "Obey a plan that tensorcomp plan wrote.")
 _prune_options = together(
     _pruning(
@@ -248,7 +260,7 @@ _prune_options = together(
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)
-job_options = together(_lossy_options, _plan_option, _prune_options, threads, force)
+job_options = together(_lossy_options, _base_option, _plan_option, _prune_options, threads, force)
 
 
 def options_of(given: dict[str, Any]) -> CompressOptions:

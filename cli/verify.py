@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .command import Result, command
-from .options import as_json, metrics, option, source, threads
+from .options import as_json, bases, metrics, option, source, threads
 
 if TYPE_CHECKING:
     from tensorcomp.api.verify import Check
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     dest="statistics",
 )
 @threads
+@bases
 @metrics
 @as_json
 def verify(
@@ -29,6 +30,7 @@ def verify(
     against: Path | None,
     statistics: Path | None,
     threads: int | None,
+    bases: tuple[Path, ...],
     metrics: Path | None,
 ) -> Result:
     """Decode everything and check every digest; write nothing.
@@ -50,7 +52,12 @@ def verify(
 
     with progress("verifying", metrics=metrics) as watch:
         checks = verification.verify(
-            source, against, statistics=statistics, threads=threads, progress=watch
+            source,
+            against,
+            statistics=statistics,
+            threads=threads,
+            bases=bases,
+            progress=watch,
         )
         failed = [check for check in checks if check.error is not None]
         watch.tell(failures=len(failed))

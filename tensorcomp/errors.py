@@ -174,6 +174,10 @@ class MissingFileError(CheckpointError, FileNotFoundError):
     """A file to be read is not there."""
 
 
+class MissingBaseError(CheckpointError):
+    """Base of a compressed file that is not found, or another one."""
+
+
 class InputTypeError(TensorcompError, TypeError):
     """A tensor, or the index of a slice, is of a type that has no meaning there."""
 

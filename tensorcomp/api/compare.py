@@ -21,7 +21,7 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.codecs.rounding import work_dtype
 from tensorcomp.container.chunk_grid import CHUNK_ELEMENTS
-from tensorcomp.container.model import open_model, restored_name
+from tensorcomp.container.model import BasePaths, open_model, restored_name
 from tensorcomp.container.plain_tensor import PlainTensor, open_tensor, stored_bytes
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor, decode_rows
@@ -43,6 +43,7 @@ def compare(
     *,
     statistics: str | os.PathLike[str] | Statistics | None = None,
     threads: int | None = None,
+    bases: BasePaths = (),
     progress: Progress | None = None,
 ) -> Comparison:
     """Measure how far the tensors of one checkpoint are from those of another.
@@ -59,6 +60,8 @@ def compare(
         Of `a`: then the errors of outputs are measured, too, and the loss that they add.
     threads : int, optional
         All available processors by default. The figures do not depend on it.
+    bases : path or iterable of paths, optional
+        Files and folders to find the bases in that one was compressed against; else its own folder.
     progress : Progress, optional
 
     Returns
@@ -74,7 +77,7 @@ def compare(
         If the statistics are not those of `a`.
     """
     progress = progress or Progress()
-    models = open_model(a), open_model(b)
+    models = open_model(a, bases=bases), open_model(b, bases=bases)
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         sides = [{shard: enter(model.open(shard)) for shard in model.shards} for model in models]

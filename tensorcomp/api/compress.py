@@ -80,7 +80,7 @@ def compress(
         Settings of compression; or give its fields as keywords.
     **keywords
         Fields of `CompressOptions`: effort, profile, budget, codecs, bounds, importance,
-        statistics, plan, prune, threads.
+        statistics, plan, prune, base, threads.
 
     Raises
     ------
@@ -117,6 +117,8 @@ def compress(
             f"{'replace=True' if replace else 'a file'}; leave out one of them"
         )
     outputs: Mapping[Path, Path] = {}
+    if replace and options.base is not None:
+        raise PlanError("expected no base beside replace=True, got one; give out=… instead")
     if replace:
         check_model(model, out)
         outputs = _replace(model, options, progress, replace, force=force)

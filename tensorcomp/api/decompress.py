@@ -19,7 +19,9 @@ from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.container.model import (
     FOLDER,
+    BasePaths,
     Model,
+    base_paths,
     open_model,
     refuse_itself,
     refuse_suffix,
@@ -43,6 +45,7 @@ def decompress(
     force: bool = False,
     replace: Replace = False,
     max_bytes: int | None = None,
+    bases: BasePaths = (),
     progress: Progress | None = None,
 ) -> Path:
     """Restore the file or folder that `compress` read.
@@ -61,6 +64,8 @@ def decompress(
         As for `compress`; ``"lossy"`` allows it for files of lossy compression.
     max_bytes : int, optional
         Limit of the bytes of tensors once decoded; by default 1 GiB and 1,000 times the file.
+    bases : path or iterable of paths, optional
+        Files and folders to find the bases in that it was compressed against; else its own folder.
 
     Returns
     -------
@@ -76,11 +81,11 @@ def decompress(
     source = location(path)
     progress = progress or Progress()
     if replace:
-        model = open_model(source, compressed=True)
+        model = open_model(source, compressed=True, bases=bases)
         check_model(model, out)
         return _replace(model, replace, threads, progress, max_bytes, force=force)
     if not source.is_dir():
-        with CompressedFile(source) as file:
+        with CompressedFile(source, base_paths(bases)) as file:
             file.check_expansion(max_bytes)
             kind = file.template().format
             target = location(out or source.with_name(restored_name(source.name, kind)))
@@ -90,13 +95,13 @@ def decompress(
             new = atomic_file(target, force=force, nbytes=_in_one_go(file), progress=progress)
             _restore_file(file, new, threads, progress)
         return target
-    model = open_model(source, compressed=True)
+    model = open_model(source, compressed=True, bases=bases)
     target = location(out) if out is not None else _restored_folder(source.resolve())
     restored, nbytes = restored_shards(model)
     progress.begin_folder(nbytes)
     with output_folder(model, target, restored, force=force) as partial:
         for shard in model.shards:
-            with CompressedFile(model.file(shard)) as file:
+            with CompressedFile(model.file(shard), model.bases) as file:
                 file.check_expansion(max_bytes)
                 name = partial / restored[shard]
                 new = atomic_file(name, force=True, nbytes=_in_one_go(file))
@@ -134,7 +139,7 @@ def _replace(
             (model.path / index).unlink()
     progress.begin_folder(nbytes)
     for item in left:
-        with item.create() as new, CompressedFile(item.source) as opened:
+        with item.create() as new, CompressedFile(item.source, model.bases) as opened:
             _restore_file(opened, contextlib.nullcontext(new), threads, progress)
     return model.path if model.is_folder else target
 
@@ -154,6 +159,7 @@ def _restore_file(
     progress: Progress,
 ) -> None:
     progress.begin(len(file.tensors), sum(info.nbytes for info in file.tensors))
+    file.find_bases()  # before anything is written
     file.read_ahead()
     with Workers(threads) as workers, new as out, located(path=file.where):
         restore(file.manifest.template, _Decoder(file, workers, progress), out)

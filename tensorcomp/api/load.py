@@ -19,6 +19,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.decoding import Job, decode_all, decode_jobs
 from tensorcomp.container.manifest import is_compressed
+from tensorcomp.container.model import BasePaths, base_paths
 from tensorcomp.container.plain_tensor import open_tensor
 from tensorcomp.container.reader import CompressedFile, check_claim, open_safetensors
 from tensorcomp.container.records import TensorRecord
@@ -46,6 +47,7 @@ def load(
     *,
     threads: int | None = None,
     max_bytes: int | None = None,
+    bases: BasePaths = (),
 ) -> dict[str, Any]:
     """Return the tensors of a file's bytes, like ``safetensors.numpy.load``.
 
@@ -61,6 +63,9 @@ def load(
         All available processors by default.
     max_bytes : int, optional
         Limit of the bytes of tensors in memory; by default 1 GiB and 1,000 times the file.
+    bases : path or iterable of paths, optional
+        Files and folders to find the bases in that it was compressed against; else the file's own
+        folder.
 
     Returns
     -------
@@ -75,7 +80,7 @@ def load(
     """
     if not isinstance(data, bytes):
         raise InputTypeError(f"expected bytes, got a {type(data).__name__}; see load_file")
-    return _load_all(data, framework, device, threads, max_bytes)
+    return _load_all(data, framework, device, threads, max_bytes, bases=bases)
 
 
 @safetensors_errors()
@@ -87,6 +92,7 @@ def load_file(
     backend: str = "mmap",
     threads: int | None = None,
     max_bytes: int | None = None,
+    bases: BasePaths = (),
 ) -> dict[str, Any]:
     """Return a file's tensors, like ``safetensors.*.load_file``.
 
@@ -94,7 +100,7 @@ def load_file(
     ----------
     filename : str or path-like
         A safetensors file, compressed or not.
-    framework, device, threads, max_bytes
+    framework, device, threads, max_bytes, bases
         As for `load`.
     backend : {"mmap", "pread"}
         Whether the file is mapped into memory, or read.
@@ -110,7 +116,7 @@ def load_file(
         If the file cannot be read, is not a safetensors file, or is damaged. A
         ``SafetensorError`` too; a ``FileNotFoundError`` if there is none.
     """
-    return _load_all(location(filename), framework, device, threads, max_bytes, backend)
+    return _load_all(location(filename), framework, device, threads, max_bytes, backend, bases)
 
 
 class _Place(NamedTuple):
@@ -121,14 +127,16 @@ class _Place(NamedTuple):
     info: TensorInfo | TensorRecord
 
 
-def _open(source: bytes | Path, framework: Framework, backend: str = "mmap") -> _File:
+def _open(
+    source: bytes | Path, framework: Framework, backend: str = "mmap", bases: BasePaths = ()
+) -> _File:
     """Open a safetensors file, compressed or not."""
     if backend not in _BACKENDS:
         raise OptionError(f"expected backend to be one of {', '.join(_BACKENDS)}, got {backend!r}")
     if isinstance(source, Path) and not os.path.lexists(source):
         raise MissingFileError(f"No such file or directory: {source}")
     file = open_safetensors(source, mapped=backend == "mmap", private=framework.shares_files)
-    return CompressedFile(file) if is_compressed(file) else file
+    return CompressedFile(file, base_paths(bases)) if is_compressed(file) else file
 
 
 def _load_all(
@@ -138,9 +146,10 @@ def _load_all(
     threads: int | None,
     max_bytes: int | None,
     backend: str = "mmap",
+    bases: BasePaths = (),
 ) -> dict[str, Any]:
     form = framework_of(framework, device)
-    with _open(source, form, backend) as file:
+    with _open(source, form, backend, bases) as file:
         _check_expansion(file, max_bytes)
         file.fetch()
         return _decode(file, form, threads)
@@ -220,6 +229,8 @@ class safe_open:
         Where torch tensors go.
     backend : {"mmap", "pread"}
         Whether the file is mapped into memory, or read tensor by tensor.
+    bases : path or iterable of paths, optional
+        As for `load`.
 
     Raises
     ------
@@ -242,9 +253,10 @@ class safe_open:
         device: Any = "cpu",
         *,
         backend: str = "mmap",
+        bases: BasePaths = (),
     ) -> None:
         self._framework = framework_of(framework, device)
-        self._opened: _File | None = _open(location(filename), self._framework, backend)
+        self._opened: _File | None = _open(location(filename), self._framework, backend, bases)
         self._infos: Mapping[str, TensorInfo | TensorRecord] = (
             _records(self._opened)
             if isinstance(self._opened, CompressedFile)

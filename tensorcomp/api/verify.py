@@ -18,13 +18,14 @@ from tensorcomp.api.verify_pruned import PrunedCheck
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.open import open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
-from tensorcomp.container.model import Model, open_model, restored_shards
+from tensorcomp.container.model import BasePaths, Model, open_model, restored_shards
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import BundleMember, TensorBlob, checked_bytes
 from tensorcomp.errors import (
     CheckpointError,
     FormatError,
+    MissingBaseError,
     OptionError,
     VerificationError,
     located,
@@ -68,6 +69,7 @@ def verify(
     *,
     statistics: str | os.PathLike[str] | Statistics | None = None,
     threads: int | None = None,
+    bases: BasePaths = (),
     progress: Progress | None = None,
 ) -> list[Check]:
     """Decode every tensor of a compressed file or folder and check every digest.
@@ -81,6 +83,8 @@ def verify(
     statistics : path or Statistics, optional
         Those that it was compressed with, to compare the errors of outputs as well.
     threads : int, optional
+    bases : path or iterable of paths, optional
+        Files and folders to find the bases in that it was compressed against; else its own folder.
     progress : Progress, optional
 
     Returns
@@ -91,12 +95,13 @@ def verify(
     Raises
     ------
     CheckpointError, FormatError
-        If a file cannot be read at all, or a store fails, or a codec's package is missing.
+        If a file cannot be read at all, a base is not found, a store fails, or a codec's package
+        is missing.
     OptionError, PlanError
         If there are statistics without the original, or of another model.
     """
     progress = progress or Progress()
-    model = open_model(path, compressed=True)
+    model = open_model(path, compressed=True, bases=bases)
     calibrated: dict[Path, dict[str, Calibrated]] = {}
     if statistics is not None:
         if against is None:
@@ -113,7 +118,8 @@ def verify(
     checks = []
     for shard in model.shards:
         known = calibrated.get(shard)
-        checks += _verify_file(model.file(shard), originals.get(shard), known, threads, progress)
+        with CompressedFile(model.file(shard), model.bases) as file:
+            checks += _verify_file(file, originals.get(shard), known, threads, progress)
     return checks
 
 
@@ -136,14 +142,14 @@ def _calibrated(
 
 
 def _verify_file(
-    path: Path,
+    file: CompressedFile,
     original: Path | None,
     calibrated: Mapping[str, Calibrated] | None,
     threads: int | None,
     progress: Progress,
 ) -> list[Check]:
+    path = file.path
     with (
-        CompressedFile(path) as file,
         Workers(threads) as workers,
         contextlib.nullcontext() if original is None else _original(original, file) as source,
     ):
@@ -159,6 +165,8 @@ def _verify_file(
                 own.check_data(info, read(info.name))
             try:
                 _check_tensor(file, info, read, calibrated)
+            except MissingBaseError:
+                raise
             except (FormatError, VerificationError, CheckpointError) as error:
                 if isinstance(error, CheckpointError) and is_remote(path):
                     raise  # the store fails, which tells nothing of the file

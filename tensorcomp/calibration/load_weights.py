@@ -14,7 +14,7 @@ from tensorcomp._formatting import listed, shown
 from tensorcomp._names import match_names
 from tensorcomp._torch_arrays import numpy_to_torch
 from tensorcomp.calibration.targets import unwrapped
-from tensorcomp.container.model import open_any
+from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, located
 from tensorcomp.io.locations import location
 from tensorcomp.io.spool import local_copy

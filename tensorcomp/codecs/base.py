@@ -108,6 +108,8 @@ class Codec(ABC):
         Whether it codes an array given the same elements of a base: as the root of a tree, its
         `fit`, `encode` and `decode` take a keyword ``reference``, an array of the same shape and
         dtype or None.
+    since_format : int
+        First version of the file format whose readers have it, where that is above 9.
     part_aliases : mapping of str to str
         Other names of parts that a tree's text may use.
     is_transform, is_filter : bool
@@ -129,6 +131,7 @@ class Codec(ABC):
     long_chunks: ClassVar[bool] = False
     needs_feedback: ClassVar[bool] = True
     uses_reference: ClassVar[bool] = False
+    since_format: ClassVar[int] = 1
     part_aliases: ClassVar[Mapping[str, str]] = {}
     is_transform: ClassVar[bool] = False
     is_filter: ClassVar[bool] = False

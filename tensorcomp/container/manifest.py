@@ -14,6 +14,7 @@ bf16 model.)
                         "digest": "<of the decoded bytes>"}
                  or     {"dtype": …, "shape": …, "role": …, "same_as": name}
                  or     {"dtype": …, "shape": …, "role": …, "bundle": name}, …},
+     "bases": [{"name": "base.safetensors", "nbytes": …, "digest": "…"}, …],
      "bundles": {name: {"dtype": "F32", "shape": [707, 128], "role": "", "tree": …,
                         "fallback": …, "digest": …}, …},
      "aliases": {name: name, …},
@@ -35,11 +36,18 @@ that; a bound holds for the weights that were kept, relative to the pruned tenso
 
 A small tensor may be part of a bundle, whose trees and digest are its own (see `bundles`).
 
+A tensor whose chunks are coded against those of a tensor in another file, its base, has
+``"reference": [base, "<digest of that tensor's decoded bytes>", name]``: the index of the base and
+that tensor's name there, left out where it is the same. In a bundle, which has one digest for the
+references of its tensors together, that is ``[base, "", name]``. A reference of another float type
+is cast first, by way of float32 but for float64; where it has fewer rows, zeros follow.
+
 Format 2 brought the codec ``floats``, and short indices of blobs of one chunk (see `blob`); format
 3, lossy codecs, errors and bounds; format 4, pruned tensors, and the codecs ``live`` and
 ``packed``; format 5, the codec ``groupfloats``; format 6, bundles; format 7, the codec
 ``outliers``; format 8, files as arrays at known places (see `layouts`), and the codec ``ggml``;
-format 9, the codec ``scales``.
+format 9, the codec ``scales``; format 10, bases. Files without what format 10 brought are written
+in format 9.
 """
 
 from __future__ import annotations
@@ -54,9 +62,11 @@ from typing import Any
 from tensorcomp._zstd_frames import ZstdError, compress, decompress
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
 from tensorcomp.checkpoints.safetensors.header import json_object, json_text
+from tensorcomp.codecs.text import parse_text
 from tensorcomp.container.bundles import BundleLayout, check_bundles
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS
 from tensorcomp.container.records import (
+    BaseRecord,
     PlannedTree,
     TensorRecord,
     natural,
@@ -67,7 +77,8 @@ from tensorcomp.container.records import (
 from tensorcomp.dtypes import dtype_bits
 from tensorcomp.errors import PARSING_ERRORS, FormatError
 
-FORMAT_VERSION = 9
+FORMAT_VERSION = 9  # of files that need no later one
+LATEST_VERSION = 10  # that is read
 METADATA_KEY = "tensorcomp"
 # Of files of weights it is "pt": hosts that look for that refuse blobs as weights.
 MARK = {"format": METADATA_KEY}
@@ -97,6 +108,8 @@ class Manifest:
         Of the format in which the file was written.
     bundles : mapping of str to TensorRecord
         Blobs that hold several tensors.
+    bases : tuple of BaseRecord
+        Files against which tensors are coded.
     """
 
     chunk_elements: int
@@ -107,6 +120,7 @@ class Manifest:
     aliases: Mapping[str, str] = field(default_factory=dict)
     version: int = FORMAT_VERSION
     bundles: Mapping[str, TensorRecord] = field(default_factory=dict)
+    bases: tuple[BaseRecord, ...] = ()
 
     @functools.cached_property
     def infos(self) -> tuple[TensorInfo, ...]:
@@ -177,7 +191,15 @@ def manifest_to_text(manifest: Manifest) -> str:
     """Return the metadata string of a manifest."""
     packed = compress(_plain(manifest), 9, checksum=True)
     text = base64.b64encode(packed).decode("ascii")
-    return json.dumps({"format": FORMAT_VERSION, "manifest": text}, separators=(",", ":"))
+    version = written_version(manifest)
+    return json.dumps({"format": version, "manifest": text}, separators=(",", ":"))
+
+
+def written_version(manifest: Manifest) -> int:
+    """Return the lowest format version whose readers read a manifest."""
+    codecs = (codec for planned in manifest.trees for codec in parse_text(planned.tree).walk())
+    least = LATEST_VERSION if manifest.bases else FORMAT_VERSION
+    return max([least, *(codec.since_format for codec in codecs)])
 
 
 def _plain(manifest: Manifest) -> bytes:
@@ -200,6 +222,8 @@ def _plain(manifest: Manifest) -> bytes:
             }
         ),
     }
+    if manifest.bases:
+        members["bases"] = json_text([base._asdict() for base in manifest.bases])
     return json_object(members).encode()
 
 
@@ -230,9 +254,9 @@ def _unpacked(envelope: Any) -> bytes:
     version = envelope["format"]
     if not isinstance(version, int) or version < 1:
         raise FormatError(f"its format version is {version!r}")
-    if version > FORMAT_VERSION:
+    if version > LATEST_VERSION:
         raise FormatError(
-            f"written in format {version}, this tensorcomp reads up to {FORMAT_VERSION}; "
+            f"written in format {version}, this tensorcomp reads up to {LATEST_VERSION}; "
             "install a newer one"
         )
     packed = base64.b64decode(envelope["manifest"], validate=True)
@@ -257,6 +281,10 @@ def _from_json(value: Any, version: int) -> Manifest:
         source_bytes=natural(source["nbytes"]),
         version=version,
         bundles=bundles,
+        bases=tuple(
+            BaseRecord(text_of(i["name"]), natural(i["nbytes"]), text_of(i["digest"]))
+            for i in value.get("bases", ())
+        ),
     )
     _check(manifest)
     return manifest
@@ -272,6 +300,8 @@ def _check(manifest: Manifest) -> None:
     for record in records:
         if record.has_blob and max(record.tree, record.fallback or 0) >= len(manifest.trees):
             raise FormatError(f"tensor {record.name!r} names a tree that is not there")
+        if record.reference is not None and record.reference.base >= len(manifest.bases):
+            raise FormatError(f"tensor {record.name!r} names a base that is not there")
         if record.same_as is None:
             continue
         target = manifest.tensors.get(record.same_as)

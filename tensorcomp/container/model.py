@@ -6,17 +6,16 @@ import contextlib
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tensorcomp._formatting import printable, shown
 from tensorcomp._log import LOGGER
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.checkpoints.folder import scan_folder, walk_folder
 from tensorcomp.checkpoints.open import describe_unknown, detect_format, open_checkpoint
-from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
 from tensorcomp.container.compressed_folder import (
     COMPRESSED,
     SAFETENSORS,
@@ -25,11 +24,12 @@ from tensorcomp.container.compressed_folder import (
 )
 from tensorcomp.container.job_folder import refuse_partial
 from tensorcomp.container.manifest import is_compressed
-from tensorcomp.container.reader import CompressedFile
-from tensorcomp.errors import CheckpointError
+from tensorcomp.container.reader import CompressedFile, open_any
+from tensorcomp.errors import CheckpointError, MissingFileError
 from tensorcomp.io.files import file_size
 from tensorcomp.io.locations import is_remote, location
 
+BasePaths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 FOLDER = ".tc"
 # Suffixes that are of one format only, and those that a format has by default.
 _FORMATS = {SAFETENSORS: "safetensors", ".pt": "torch", ".pth": "torch"} | {
@@ -75,6 +75,8 @@ class Model:
         Local copies of shards in an object store; see `with_copies`.
     replaced : mapping of Path to Path
         Shards whose place compressed files have taken, and which.
+    bases : sequence of Path
+        Files and folders to find bases of compressed shards in.
     indexes : frozenset of Path
         Indexes that `compress` wrote for hosts, in none of the above.
     """
@@ -88,6 +90,7 @@ class Model:
     replaced: Mapping[Path, Path] = field(default_factory=dict)
     indexes: frozenset[Path] = frozenset()
     copies: Mapping[Path, Path] = field(default_factory=dict)
+    bases: Sequence[Path] = ()
 
     @functools.cached_property
     def copied(self) -> Copied | None:
@@ -114,7 +117,7 @@ class Model:
 
     def open(self, shard: Path) -> Checkpoint:
         """Open a shard; a compressed one is read decoded."""
-        return open_any(self.file(shard))
+        return open_any(self.file(shard), self.bases)
 
     def keys(self) -> dict[Path, dict[str, str]]:
         """Return for each shard a key of each tensor, unique in the model.
@@ -135,7 +138,11 @@ class Model:
 
 
 def open_model(
-    path: str | os.PathLike[str], *, compressed: bool | None = None, stand_ins: bool = False
+    path: str | os.PathLike[str],
+    *,
+    compressed: bool | None = None,
+    stand_ins: bool = False,
+    bases: BasePaths = (),
 ) -> Model:
     """Return the model at a path: a file, or the shards of a folder.
 
@@ -147,15 +154,17 @@ def open_model(
         there are any.
     stand_ins : bool
         Whether compressed files may have taken the place of a folder's other checkpoints.
+    bases : path or iterable of paths
+        Files and folders to find bases of compressed shards in.
 
     Raises
     ------
     CheckpointError
         If a folder holds none, or its shards and indexes do not agree.
     """
-    path = location(path)
+    path, search = location(path), base_paths(bases)
     if not path.is_dir():
-        return Model(path, (Path(path.name),))
+        return Model(path, (Path(path.name),), bases=search)
     refuse_partial(path)
     replaced: dict[Path, Path] = {}
     indexes: frozenset[Path] = frozenset()
@@ -168,7 +177,15 @@ def open_model(
             replaced = {original: shard for shard, original in restored.items()}
         elif shards:
             others = tuple(file for file in files if file not in indexes.union(shards))
-            return Model(path, shards, others, is_folder=True, links=links, indexes=indexes)
+            return Model(
+                path,
+                shards,
+                others,
+                is_folder=True,
+                links=links,
+                indexes=indexes,
+                bases=search,
+            )
     found = scan_folder(path, replaced, indexes)
     if compressed:
         raise CheckpointError(
@@ -178,19 +195,27 @@ def open_model(
     return Model(path, found.weights, found.others, True, found.unread, found.links, gone)
 
 
+def base_paths(bases: BasePaths) -> tuple[Path, ...]:
+    """Return the paths of bases as a tuple.
+
+    Raises
+    ------
+    MissingFileError
+        If one is not there.
+    """
+    given = [bases] if isinstance(bases, (str, os.PathLike)) else bases
+    paths = tuple(map(location, given))
+    for path in paths:
+        if not path.exists():
+            raise MissingFileError("expected a file or folder of bases, found nothing", path=path)
+    return paths
+
+
 def _is_shard(root: Path, file: Path, *, by_name: bool) -> bool:
     """Return whether a file is a compressed shard; one that kept its name has taken no place."""
     if file.name.endswith(COMPRESSED) or by_name:
         return file.name.endswith(COMPRESSED)
     return file.suffix == SAFETENSORS and is_compressed_file(root / file)
-
-
-def open_any(path: Path) -> Checkpoint:
-    """Open a checkpoint file of any format; a compressed one is read decoded."""
-    checkpoint = open_checkpoint(path)
-    if isinstance(checkpoint, SafetensorsFile) and is_compressed(checkpoint):
-        return CompressedFile(checkpoint)
-    return checkpoint
 
 
 def default_output(source: Path) -> Path:

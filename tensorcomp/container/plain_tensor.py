@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.checkpoints.safetensors.file import Bytes, SafetensorsFile
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import ChunkedTensor
+
+
+@runtime_checkable
+class _Compressed(Protocol):
+    """Checkpoint that is stored in chunks."""
+
+    def open_tensor(self, name: str) -> ChunkedTensor:
+        """Open a tensor for decoding by chunks."""
+
+    def blob_bytes(self, name: str) -> int:
+        """Return the bytes a tensor takes in the file."""
 
 
 class PlainTensor(NamedTuple):
@@ -49,7 +59,7 @@ class PlainParts(NamedTuple):
 
 def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> ChunkedTensor:
     """Return a tensor of any checkpoint, to be read by rows (see `decode_rows`)."""
-    if isinstance(checkpoint, CompressedFile):
+    if isinstance(checkpoint, _Compressed):
         return checkpoint.open_tensor(info.name)
     grid = chunk_grid(info.dtype, info.shape, info.nbytes, info.nbytes + 1)
     if isinstance(checkpoint, SafetensorsFile) and checkpoint.remote and checkpoint.copies:
@@ -65,6 +75,6 @@ def open_tensor(checkpoint: Checkpoint, info: TensorInfo | TensorRecord) -> Chun
 
 def stored_bytes(checkpoint: Checkpoint, info: TensorInfo) -> int:
     """Return the bytes that a tensor takes in its file."""
-    if isinstance(checkpoint, CompressedFile):
+    if isinstance(checkpoint, _Compressed):
         return checkpoint.blob_bytes(info.name)
     return info.nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,14 +13,21 @@ import numpy as np
 
 from tensorcomp._formatting import shown
 from tensorcomp.checkpoints.base import Checkpoint, SourceTemplate, TensorInfo
-from tensorcomp.checkpoints.open import detect_format
+from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import WHOLE_BYTES, SafetensorsFile
 from tensorcomp.codecs.text import parse_text
 from tensorcomp.codecs.tree import Node
+from tensorcomp.container.bases import Bases
 from tensorcomp.container.blob import Blob, ChunkCoder, index_bytes
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.manifest import METADATA_KEY, Manifest, is_manifest, manifest_from_text
+from tensorcomp.container.manifest import (
+    METADATA_KEY,
+    Manifest,
+    is_compressed,
+    is_manifest,
+    manifest_from_text,
+)
 from tensorcomp.container.records import TensorRecord
 from tensorcomp.container.tensor_blob import (
     BundleMember,
@@ -52,6 +59,10 @@ class CompressedFile(Checkpoint):
     ----------
     source : Path, bytes or SafetensorsFile
         The file, which is mapped, or its bytes; closed with this.
+    bases : sequence of Path
+        Files and folders to find its bases in, before its own folder.
+    depth : int
+        How many files this one is a base of, at least.
 
     Attributes
     ----------
@@ -71,7 +82,9 @@ class CompressedFile(Checkpoint):
 
     kind = "compressed"
 
-    def __init__(self, source: Path | bytes | SafetensorsFile) -> None:
+    def __init__(
+        self, source: Path | bytes | SafetensorsFile, bases: Sequence[Path] = (), depth: int = 0
+    ) -> None:
         self._file = source if isinstance(source, SafetensorsFile) else open_safetensors(source)
         self.path, self.where, self.nbytes = self._file.path, self._file.where, self._file.nbytes
         text = (self._file.metadata or {}).get(METADATA_KEY)
@@ -88,7 +101,12 @@ class CompressedFile(Checkpoint):
         self.aliases = self.manifest.aliases
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
-        self._decoding_bundle = threading.Lock()
+        self._decoding_bundle = threading.RLock()
+        self._bases = (
+            Bases(self.manifest, self.path, self.where, open_any, bases, depth)
+            if self.manifest.bases
+            else None
+        )
 
     @functools.cached_property
     def tensors(self) -> tuple[TensorInfo, ...]:  # type: ignore[override]
@@ -113,6 +131,18 @@ class CompressedFile(Checkpoint):
         """Return whether a tensor decodes to what the original file held."""
         return self.manifest.stored(name).pruned is None and self.open_tensor(name).lossless
 
+    def known_digest(self, name: str) -> str:
+        """Return the digest of a tensor's bytes; empty for one in a bundle."""
+        return self.manifest.stored(name).digest
+
+    def find_bases(self) -> None:
+        """Find the files that decoding needs too, and theirs.
+
+        Raises `MissingBaseError` if one is not there.
+        """
+        if self._bases is not None:
+            self._bases.open_all()
+
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to decode to far more than its size.
 
@@ -127,7 +157,9 @@ class CompressedFile(Checkpoint):
         FormatError
             If they take more.
         """
-        stored = (r.nbytes for r in self.manifest.tensors.values() if r.same_as is None)
+        records = self.manifest.tensors.values()
+        # What has a reference is as large as that, which is found before it is decoded.
+        stored = (r.nbytes for r in records if r.same_as is None and r.reference is None)
         check_claim(sum(stored), self._file, max_bytes)
 
     def check_codecs(self) -> None:
@@ -180,9 +212,11 @@ class CompressedFile(Checkpoint):
         try:
             data = self._file.parts(record.name)
             blob = Blob.open(data, grid.count, record.name, self.manifest.version)
-            return TensorBlob(
-                grid, blob, self._coder(record, blob), record, self.where, self._file.is_mapped
-            )
+            coder, rows = self._coder(record, blob), None
+            if coder.uses_reference and record.reference is not None and self._bases is not None:
+                rows = functools.partial(self._bases.rows, record, grid)
+            mapped = self._file.is_mapped
+            return TensorBlob(grid, blob, coder, record, self.where, mapped, rows)
         except TensorcompError as error:
             raise_located(error, self.where, record.name)
 
@@ -260,6 +294,19 @@ class CompressedFile(Checkpoint):
     def close(self) -> None:
         """Release the file; it is unmapped with the last array that views it."""
         self._file.close()
+        if self._bases is not None:
+            self._bases.close()
+
+
+def open_any(path: Path, bases: Sequence[Path] = (), depth: int = 0) -> Checkpoint:
+    """Open a checkpoint file of any format; a compressed one is read decoded.
+
+    `bases` and `depth` are as for `CompressedFile`.
+    """
+    checkpoint = open_checkpoint(path)
+    if isinstance(checkpoint, SafetensorsFile) and is_compressed(checkpoint):
+        return CompressedFile(checkpoint, bases, depth)
+    return checkpoint
 
 
 def default_max_bytes(nbytes: int) -> int:

@@ -23,6 +23,43 @@ class PlannedTree(NamedTuple):
     reason: str
 
 
+class BaseRecord(NamedTuple):
+    """Base of a file: another that decoding needs, found by its content.
+
+    Parameters
+    ----------
+    name : str
+        Name of its file when the file was written; it may have another since.
+    nbytes : int
+        Size of that.
+    digest : str
+        Of the references in it: XXH3-128 of their names and digests, in hexadecimal digits.
+    """
+
+    name: str
+    nbytes: int
+    digest: str
+
+
+class TensorReference(NamedTuple):
+    """Tensor of a base that a tensor is coded against.
+
+    Parameters
+    ----------
+    base : int
+        Index into `Manifest.bases`.
+    digest : str
+        Of its decoded bytes, as `TensorRecord.digest`; empty for a tensor in a bundle. For a
+        bundle, that of the references of its tensors together.
+    tensor : str
+        Its name in the base; that of the bundle for a bundle.
+    """
+
+    base: int
+    digest: str
+    tensor: str
+
+
 @dataclass(frozen=True, slots=True)
 class PruningRecord:
     """Pruning of a tensor before it was encoded.
@@ -83,6 +120,8 @@ class TensorRecord:
         Record of its pruning, if it was selected for that.
     bundle : str or None
         The bundle that holds it, which has the trees (see `bundles`).
+    reference : TensorReference or None
+        What its chunks are coded against.
     """
 
     name: str
@@ -102,6 +141,7 @@ class TensorRecord:
     chunk_elements: int = 0
     pruned: PruningRecord | None = None
     bundle: str | None = None
+    reference: TensorReference | None = None
 
     @property
     def has_blob(self) -> bool:
@@ -119,6 +159,8 @@ def record_to_json(record: TensorRecord) -> dict[str, Any]:
     value: dict[str, Any] = {"dtype": record.dtype, "shape": record.shape, "role": record.role}
     if record.same_as is not None:
         return value | {"same_as": record.same_as}
+    if record.reference is not None:
+        value["reference"] = _reference_to_json(record)
     if record.bundle is not None:
         return value | {"bundle": record.bundle}
     if dtype_bits(record.dtype) is None:  # an unknown type's size does not follow from its shape
@@ -172,7 +214,9 @@ def record_from_json(
         return TensorRecord(name, dtype, shape, role, nbytes, same_as=text_of(value["same_as"]))
     if "bundle" in value:
         bundle = bundles[text_of(value["bundle"])]
-        return TensorRecord(name, dtype, shape, role, nbytes, bundle=bundle.name)
+        record = TensorRecord(name, dtype, shape, role, nbytes, bundle=bundle.name)
+        record.reference = _reference_from_json(name, value)
+        return record
     record = TensorRecord(name, dtype, shape, role, nbytes, tree=natural(value["tree"]))
     record.digest = text_of(value["digest"])
     int(record.digest, 16)
@@ -188,9 +232,31 @@ def record_from_json(
         record.output_error = _error(value["output_error"])
     if "bound" in value:
         record.bound = {text_of(limit): _error(error) for limit, error in value["bound"].items()}
+    record.reference = _reference_from_json(name, value)
     if "pruned" in value:
         record.pruned = _pruning_from_json(name, shape, value["pruned"])
     return record
+
+
+def _reference_to_json(record: TensorRecord) -> list[int | str]:
+    """Return a reference as [base, digest, name], short of what is empty or the tensor's own."""
+    assert record.reference is not None
+    base, digest, tensor = record.reference
+    values: list[int | str] = [base, digest, tensor if tensor != record.name else ""]
+    while values[-1] == "":
+        del values[-1]
+    return values
+
+
+def _reference_from_json(name: str, value: Any) -> TensorReference | None:
+    if "reference" not in value:
+        return None
+    values = list(value["reference"])
+    if not 1 <= len(values) <= 3:
+        raise FormatError("expected a base, digest and name as its reference", tensor=name)
+    base, digest, tensor = [*values, "", ""][:3]
+    int(text_of(digest) or "0", 16)
+    return TensorReference(natural(base), digest, text_of(tensor) or name)
 
 
 def _pruning_from_json(name: str, shape: tuple[int, ...], value: Any) -> PruningRecord:

@@ -124,7 +124,8 @@ class TensorBlob:
     """Blob opened for decoding, in memory or of a file.
 
     That of a file has a record, and `where` is the file's name; `mapped` says that `blob` is a view
-    of its pages, which are let go once they are decoded.
+    of its pages, which are let go once they are decoded. `reference` returns rows of what chunks
+    are coded against.
     """
 
     grid: ChunkGrid
@@ -133,6 +134,7 @@ class TensorBlob:
     record: TensorRecord | None = None
     where: str = ""
     mapped: bool = False
+    reference: Callable[[int, int], np.ndarray] | None = None
 
     @classmethod
     def open(
@@ -180,7 +182,8 @@ class TensorBlob:
         """
         try:
             payload = self.blob.payload(index)
-            out = self.coder.decode(payload, self.grid.spec(index), out)
+            rows = None if self.reference is None else self.reference(*self.grid.bounds(index))
+            out = self.coder.decode(payload, self.grid.spec(index), out, rows)
         except TensorcompError as error:
             if self.record is None:
                 raise CodecError(error.message, tensor=error.tensor, chunk=index) from error

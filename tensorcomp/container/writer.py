@@ -155,6 +155,13 @@ class CompressedWriter:
         start, end = max(self._start, len(header)), self._position
         if start > self._start:
             _move(self._file, self._start, end, start - self._start)
+        elif manifest.bases and end - start < _MOVED_AT_ONCE:  # small enough for padding to count
+            start = len(header)
+            self._file.seek(self._start)
+            blobs = _read_all(self._file, end - self._start)
+            self._file.seek(start)
+            self._file.write(blobs)
+            self._file.truncate(end + start - self._start)
         self._file.seek(0)
         length = (start - PREFIX_BYTES).to_bytes(PREFIX_BYTES, "little")
         self._file.write(length + header[PREFIX_BYTES:].ljust(start - PREFIX_BYTES))

@@ -16,13 +16,16 @@ from tensorcomp.integrations.safetensors_hook import is_enabled
 
 if TYPE_CHECKING:
     from tensorcomp.api.compress_result import CompressResult
+    from tensorcomp.container.model import BasePaths
     from tensorcomp.pipeline.options import CompressKeywords
 
 
 _MODEL_KEYWORDS = ("dtype", "torch_dtype", "quantization_config")
 
 
-def from_pretrained(model_class: Any, folder: str | os.PathLike[str], **keywords: Any) -> Any:
+def from_pretrained(
+    model_class: Any, folder: str | os.PathLike[str], *, bases: BasePaths = (), **keywords: Any
+) -> Any:
     """Load a transformers model from a compressed folder, without a patch.
 
     Each tensor is decoded when the model takes it, on the threads of transformers.
@@ -33,6 +36,8 @@ def from_pretrained(model_class: Any, folder: str | os.PathLike[str], **keywords
         Of transformers, such as ``AutoModel``.
     folder : str or path-like
         That `tensorcomp.compress` or `save_pretrained` wrote.
+    bases : path or iterable of paths, optional
+        Files and folders to find the bases in that it was compressed against; else its own folder.
     **keywords
         Those of the class's own ``from_pretrained``.
 
@@ -57,7 +62,7 @@ def from_pretrained(model_class: Any, folder: str | os.PathLike[str], **keywords
     files = find_weights(Path(folder, keywords.get("subfolder", "")), variant)
     model_class, config, keywords = _configured(model_class, folder, keywords)
     with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(safe_open(file, framework="pt")) for file in files]
+        opened = [stack.enter_context(safe_open(f, framework="pt", bases=bases)) for f in files]
         slices = {name: file.get_slice(name) for file in opened for name in file.offset_keys()}
         loaded = model_class.from_pretrained(None, config=config, state_dict=slices, **keywords)
     model = loaded[0] if isinstance(loaded, tuple) else loaded

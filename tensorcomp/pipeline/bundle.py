@@ -12,7 +12,9 @@ import xxhash
 
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.bundles import ROW
+from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.pipeline.references import NO_REFERENCES, References
 from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
@@ -39,6 +41,8 @@ class BundledSource:
         The tensors of each bundle.
     same_as : mapping of str to str
         Small tensors that equal an earlier one bit for bit, and which.
+    references : References
+        What tensors are coded against.
     """
 
     original: Checkpoint
@@ -47,6 +51,7 @@ class BundledSource:
     tensors: tuple[TensorInfo, ...]
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
+    references: References = NO_REFERENCES
 
     def planned(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor or bundle; None for the lossless planner."""
@@ -63,6 +68,12 @@ class BundledSource:
         info = _bundle_info(name, self.bundles[name])
         return np.concatenate([*parts, np.zeros(info.nbytes - size, np.uint8)])
 
+    def reference(self, name: str, grid: ChunkGrid) -> np.ndarray | None:
+        """Return the reference of a tensor or bundle, in its grid's shape, if any."""
+        if not self.references.matches:
+            return None
+        return self.references.read(name, grid, self.bundles.get(name, ()))
+
     def prune(self, name: str) -> PrunedTensor | None:
         """Return a tensor after pruning; None if it is not selected for that."""
         if name in self.bundles or not isinstance(self.original, PrunedCheckpoint):
@@ -70,7 +81,12 @@ class BundledSource:
         return self.original.prune(name)
 
 
-def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> BundledSource:
+def bundled(
+    source: Checkpoint,
+    plan: Plan | None,
+    chunk_elements: int,
+    references: References = NO_REFERENCES,
+) -> BundledSource:
     """Return a view of a source with its small lossless tensors in bundles.
 
     A bundle is a chunk at most.
@@ -99,7 +115,8 @@ def bundled(source: Checkpoint, plan: Plan | None, chunk_elements: int) -> Bundl
     inside = {info.name for members in bundles.values() for info in members} | same_as.keys()
     alone = [info for info in source.tensors if info.name not in inside]
     together = [_bundle_info(name, members) for name, members in bundles.items()]
-    return BundledSource(source, plan, chunk_elements, (*together, *alone), bundles, same_as)
+    tensors = (*together, *alone)
+    return BundledSource(source, plan, chunk_elements, tensors, bundles, same_as, references)
 
 
 def _may_be_bundled(source: Checkpoint, plan: Plan | None, info: TensorInfo) -> bool:

@@ -31,6 +31,7 @@ from tensorcomp.planning.budgets import NO_FEEDBACK, Bound
 from tensorcomp.planning.calibrated import Calibrated, takes_feedback
 from tensorcomp.planning.lossless import any_tree, plan_lossless, sample_rows
 from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.reference_trees import plan_with_reference
 from tensorcomp.planning.steps import has_free_step, scale_steps
 from tensorcomp.planning.trials import bound_of_sample, errors_of, fit_steps
 
@@ -85,6 +86,8 @@ class TensorEncoder:
         Statistics by which the output error is measured.
     rows : int
         Rows of a chunk.
+    reference : numpy.ndarray or None
+        What the tensor is coded against, of its shape and dtype.
     """
 
     coder: ChunkCoder
@@ -94,6 +97,7 @@ class TensorEncoder:
     attempts: int = 0
     calibrated: Calibrated | None = None
     rows: int = 0
+    reference: np.ndarray | None = None
 
     @property
     def tree(self) -> Node:
@@ -107,12 +111,15 @@ class TensorEncoder:
 
     def encode(self, array: np.ndarray, index: int) -> EncodedChunk:
         """Encode chunk `index`."""
-        pieces = self.coder.encode(array, self.roots[index] if self.roots else None)
+        rows = None
+        if self.reference is not None:
+            rows = self.reference[self.rows * index : self.rows * index + len(array)]
+        pieces = self.coder.encode(array, self.roots[index] if self.roots else None, rows)
         payload = Payload.of(pieces)
         if self.lossless:
             return EncodedChunk(payload)
         data = np.frombuffer(join(pieces), np.uint8)
-        decoded = self.coder.decode(data, spec_of(array), None)
+        decoded = self.coder.decode(data, spec_of(array), None, rows)
         flat = decoded.reshape(-1).view(np.uint8)
         errors = self.measured(
             array, decoded, index, columns=math.prod(array.shape[1:]) if array.ndim > 1 else 0
@@ -130,17 +137,31 @@ class TensorEncoder:
 
 
 def lossless_encoder(
-    array: np.ndarray, grid: ChunkGrid, effort: str, reason: str = ""
+    array: np.ndarray,
+    grid: ChunkGrid,
+    effort: str,
+    reason: str = "",
+    reference: np.ndarray | None = None,
 ) -> TensorEncoder:
     """Return the encoder that the lossless planner chooses."""
     plan = plan_lossless(array, effort, grid.stored)
+    if reference is not None:
+        plan = plan_with_reference(array, reference, plan, effort)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{reason}; {plan.reason}" if reason else plan.reason
-    return TensorEncoder(_learn(trees, sample_rows(array), grid), reason)
+    if reference is None or not plan.tree.codec.uses_reference:
+        return TensorEncoder(_learn(trees, sample_rows(array), grid), reason)
+    rows = sample_rows(array, CHUNK_ELEMENTS), sample_rows(reference, CHUNK_ELEMENTS)
+    coder = _learn(trees, rows[0], grid, rows[1])
+    return TensorEncoder(coder, reason, rows=grid.chunk, reference=reference)
 
 
 def planned_encoder(
-    array: np.ndarray, grid: ChunkGrid, plan: TensorPlan | None, effort: str
+    array: np.ndarray,
+    grid: ChunkGrid,
+    plan: TensorPlan | None,
+    effort: str,
+    reference: np.ndarray | None = None,
 ) -> tuple[TensorEncoder, EncodedChunk | None]:
     """Return the encoder of a tensor by its plan; None means lossless.
 
@@ -155,7 +176,7 @@ def planned_encoder(
     """
     if plan is None or plan.tree is None:
         reason, own = ("", "") if plan is None else (plan.reason, plan.effort)
-        return lossless_encoder(array, grid, own or effort, reason), None
+        return lossless_encoder(array, grid, own or effort, reason, reference), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
         return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
     if plan.bound is None or plan.tree.lossless:
@@ -282,5 +303,12 @@ def _under_mask(tree: Node, array: np.ndarray) -> Node:
     return parse_tree(f"sparse(mask={mask}, values={format_tree(tree)})")
 
 
-def _learn(trees: tuple[Node, ...], sample: np.ndarray, grid: ChunkGrid) -> ChunkCoder:
-    return ChunkCoder.alone(trees) if grid.count == 1 else ChunkCoder.learn(trees, sample)
+def _learn(
+    trees: tuple[Node, ...],
+    sample: np.ndarray,
+    grid: ChunkGrid,
+    reference: np.ndarray | None = None,
+) -> ChunkCoder:
+    if grid.count == 1:
+        return ChunkCoder.alone(trees)
+    return ChunkCoder.learn(trees, sample, reference)

@@ -18,6 +18,7 @@ from tensorcomp.io.s3_upload import PartIsSent
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.plan import source_problem
+from tensorcomp.pipeline.references import match_tensors, opened_bases
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
@@ -116,7 +117,8 @@ def compress_shards(
         with shard.create() as file, shard.open() as source, Workers(options.thread_count) as pool:
             if isinstance(source, SafetensorsFile):
                 source.read_ahead()
-            work = bundled(source, plan, options.chunk_elements)
+            references = match_tensors(source, bases)
+            work = bundled(source, plan, options.chunk_elements, references)
             try:
                 result = write_file(work, file, progress, pool, effort)
             except PartIsSent:  # what has no room before what was sent is written once more
@@ -124,7 +126,7 @@ def compress_shards(
             return result._replace(unpruned=getattr(source, "unpruned", {}))
 
     keys = [shard.keys for shard in shards]
-    with pruned_shards(shards, options, planner) as pruned:
+    with opened_bases(options.base) as bases, pruned_shards(shards, options, planner) as pruned:
         if plan is not None:
             return write_with_plan(plan, keys, write)
         if planner is None or planner.is_lossless:

@@ -16,6 +16,7 @@ from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
 if TYPE_CHECKING:
+    from tensorcomp.checkpoints.base import Checkpoint
     from tensorcomp.planning.budgets import Bound, Budget
     from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
@@ -44,6 +45,7 @@ class CompressKeywords(TypedDict, total=False):
     statistics: str | os.PathLike[str] | Statistics | None
     plan: str | os.PathLike[str] | Plan | None
     prune: Pruning | None
+    base: str | os.PathLike[str] | Checkpoint | None
     threads: int | None
 
 
@@ -77,6 +79,10 @@ class CompressOptions:
     prune : Pruning, optional
         Weights that are set to zero before anything is encoded; none by default. Bounds then hold
         for the others.
+    base : path or Checkpoint, optional
+        A relative of the model, such as the one it was tuned from: a checkpoint or a folder,
+        compressed or not. Tensors are coded against its tensors where that is smaller; decoding
+        needs it too.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
     chunk_elements : int
@@ -107,6 +113,7 @@ class CompressOptions:
     statistics: str | os.PathLike[str] | Statistics | None = None
     plan: str | os.PathLike[str] | Plan | None = None
     prune: Pruning | None = None
+    base: str | os.PathLike[str] | Checkpoint | None = None
     threads: int | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
 

@@ -17,7 +17,12 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
+from tensorcomp.container.records import (
+    DIGEST_DIGITS,
+    PlannedTree,
+    TensorRecord,
+    TensorReference,
+)
 from tensorcomp.container.writer import header_bytes
 from tensorcomp.pipeline.bundle import BundledSource, bundled
 from tensorcomp.pipeline.options import CompressOptions
@@ -80,6 +85,7 @@ def known_records(work: BundledSource) -> Records:
     for info in source.tensors:
         name = info.name
         bundle, first = bundle_of.get(name), work.same_as.get(name)
+        match = work.references.matches.get(name)
         tensors[name] = TensorRecord(
             name=name,
             dtype=info.dtype,
@@ -90,6 +96,8 @@ def known_records(work: BundledSource) -> Records:
             same_as=first,
             pruned=pruned.get(name),
             bundle=bundle,
+            reference=match
+            and TensorReference(match.base, _placeholder(match.info.name), match.info.name),
         )
     bundles = {
         info.name: TensorRecord(
@@ -149,6 +157,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         source_bytes=source.nbytes,
         aliases=dict(source.aliases),
         bundles=bundles,
+        bases=work.references.records(likely),
     )
 
 

@@ -112,7 +112,8 @@ def chunk_jobs(
         data = source.read(info.name) if pruned is None else pruned.data
         array = data.view(grid.dtype).reshape(grid.shape)
         planned = source.planned(info.name)
-        coder, encoded = planned_encoder(array, grid, planned, effort)
+        reference = source.reference(info.name, grid)
+        coder, encoded = planned_encoder(array, grid, planned, effort, reference)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)
         if encoded is None and grid.count == 1 and key not in first_with:

@@ -18,7 +18,12 @@ from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.container.blob import CODED
 from tensorcomp.container.chunk_grid import MAX_CHUNK_ELEMENTS, ChunkGrid, chunk_grid
-from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
+from tensorcomp.container.records import (
+    DIGEST_DIGITS,
+    PlannedTree,
+    TensorRecord,
+    TensorReference,
+)
 from tensorcomp.container.writer import CompressedWriter, Output
 from tensorcomp.dtypes import block_size
 from tensorcomp.metrics.distortion import ErrorSums
@@ -26,6 +31,7 @@ from tensorcomp.pipeline.bundle import BundledSource
 from tensorcomp.pipeline.encode import EncodedChunk, TensorEncoder, tightened_encoder
 from tensorcomp.pipeline.plan import known_records, likely_manifest, six_digits
 from tensorcomp.pipeline.prepare import ChunkJob, chunk_jobs, encode
+from tensorcomp.pipeline.references import of_bundle
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.planning.plan import bound_to_json
 from tensorcomp.progress import Progress
@@ -116,7 +122,9 @@ class _FileWriter:
     def add_duplicate(self, name: str, same_as: str) -> None:
         """Record a tensor as a duplicate of another."""
         record = self._tensors[name]
-        self._tensors[name] = replace(record, same_as=same_as, digest="", pruned=None)
+        self._tensors[name] = replace(
+            record, same_as=same_as, digest="", pruned=None, reference=None
+        )
 
     def add_blob(self, blob: BlobWriter, job: ChunkJob, *, coded: bool) -> None:
         """Record a tensor or bundle, of which `job` is a chunk."""
@@ -147,15 +155,27 @@ class _FileWriter:
             bound={} if coder.bound is None else bound_to_json(coder.bound),
             chunk_elements=_own_chunk(self._source, name, record.dtype),
             pruned=None if pruned is None else pruned.record,
+            reference=self._reference(name, coder),
         )
         self._sizes[name] = blob.size
         if not coded:
             self._refused.add(name)
 
+    def _reference(self, name: str, coder: TensorEncoder) -> TensorReference | None:
+        """Return the reference of a tensor or bundle; record those of the bundle's tensors."""
+        references, own = self._source.references, coder.reference
+        if name not in self._bundles:
+            return None if own is None else references.of_tensor(name)
+        for info in self._source.bundles[name]:
+            found = None if own is None else references.of_bundled(info.name)
+            self._tensors[info.name].reference = found
+        return None if own is None else of_bundle(name, own)
+
     def finish(self) -> FileResult:
         """Write the header."""
         manifest = replace(
             self._draft,
+            bases=self._source.references.records(self._tensors),
             trees=tuple(itertools.starmap(PlannedTree, self._trees)),
             tensors=self._tensors,
             bundles=self._bundles,
