@@ -205,7 +205,7 @@ _lossy_options = together(
         argument="(?:stats|statistics)",
     ),
 )
-_base_option = option(
+_base_option = _most_used(
     "--base FILE",
     "A relative of the model, such as the one it was tuned from: store what differs. Decompressing "
     "needs it, too.",

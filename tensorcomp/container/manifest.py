@@ -197,9 +197,14 @@ def manifest_to_text(manifest: Manifest) -> str:
 
 def written_version(manifest: Manifest) -> int:
     """Return the lowest format version whose readers read a manifest."""
-    codecs = (codec for planned in manifest.trees for codec in parse_text(planned.tree).walk())
     least = LATEST_VERSION if manifest.bases else FORMAT_VERSION
-    return max([least, *(codec.since_format for codec in codecs)])
+    return max([least, *(_version_of(planned.tree) for planned in manifest.trees)])
+
+
+@functools.cache
+def _version_of(tree: str) -> int:
+    """Return the first format version whose readers have all codecs of a tree."""
+    return max(codec.since_format for codec in parse_text(tree).walk())
 
 
 def _plain(manifest: Manifest) -> bytes:

@@ -13,6 +13,7 @@ import xxhash
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
 from tensorcomp.container.bundles import ROW
 from tensorcomp.container.chunk_grid import ChunkGrid
+from tensorcomp.container.records import BaseRecord, TensorRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline.references import NO_REFERENCES, References
 from tensorcomp.planning.plan import Plan, TensorPlan
@@ -73,6 +74,10 @@ class BundledSource:
         if not self.references.matches:
             return None
         return self.references.read(name, grid, self.bundles.get(name, ()))
+
+    def base_records(self, tensors: Mapping[str, TensorRecord]) -> tuple[BaseRecord, ...]:
+        """Return the records of the bases that tensors are coded against."""
+        return self.references.records(tensors) if self.references.matches else ()
 
     def prune(self, name: str) -> PrunedTensor | None:
         """Return a tensor after pruning; None if it is not selected for that."""

@@ -18,7 +18,7 @@ from tensorcomp.io.s3_upload import PartIsSent
 from tensorcomp.pipeline.bundle import bundled
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.plan import source_problem
-from tensorcomp.pipeline.references import match_tensors, opened_bases
+from tensorcomp.pipeline.references import NO_REFERENCES, match_tensors, opened_bases
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.pipeline.target_size import write_to_budget, write_with_plan
 from tensorcomp.pipeline.write import write_file
@@ -117,7 +117,7 @@ def compress_shards(
         with shard.create() as file, shard.open() as source, Workers(options.thread_count) as pool:
             if isinstance(source, SafetensorsFile):
                 source.read_ahead()
-            references = match_tensors(source, bases)
+            references = match_tensors(source, bases) if bases else NO_REFERENCES
             work = bundled(source, plan, options.chunk_elements, references)
             try:
                 result = write_file(work, file, progress, pool, effort)
@@ -126,7 +126,8 @@ def compress_shards(
             return result._replace(unpruned=getattr(source, "unpruned", {}))
 
     keys = [shard.keys for shard in shards]
-    with opened_bases(options.base) as bases, pruned_shards(shards, options, planner) as pruned:
+    opened = nullcontext(()) if options.base is None else opened_bases(options.base)
+    with opened as bases, pruned_shards(shards, options, planner) as pruned:
         if plan is not None:
             return write_with_plan(plan, keys, write)
         if planner is None or planner.is_lossless:

@@ -157,7 +157,7 @@ def likely_manifest(work: BundledSource, known: Records) -> Manifest:
         source_bytes=source.nbytes,
         aliases=dict(source.aliases),
         bundles=bundles,
-        bases=work.references.records(likely),
+        bases=work.base_records(likely),
     )
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -113,7 +112,7 @@ def of_bundle(name: str, joined: np.ndarray) -> TensorReference:
 
 @contextlib.contextmanager
 def opened_bases(
-    base: str | os.PathLike[str] | Checkpoint | None, search: Sequence[Path] = ()
+    base: str | os.PathLike[str] | Checkpoint,
 ) -> Iterator[Sequence[Checkpoint]]:
     """Open the shards of a base.
 
@@ -122,8 +121,8 @@ def opened_bases(
     CheckpointError, FormatError
         If it cannot be read.
     """
-    if base is None or isinstance(base, Checkpoint):
-        yield () if base is None else (base,)
+    if isinstance(base, Checkpoint):
+        yield (base,)
         return
     model = open_model(location(base))
     with contextlib.ExitStack() as stack:
@@ -132,8 +131,6 @@ def opened_bases(
 
 def match_tensors(source: Checkpoint, files: Sequence[Checkpoint]) -> References:
     """Match tensors by name, and renamed ones by shape and some values."""
-    if not files:
-        return NO_REFERENCES
     named: dict[str, Match] = {}
     for index, file in enumerate(files):
         infos = {info.name: info for info in file.tensors}

@@ -175,7 +175,7 @@ class _FileWriter:
         """Write the header."""
         manifest = replace(
             self._draft,
-            bases=self._source.references.records(self._tensors),
+            bases=self._source.base_records(self._tensors),
             trees=tuple(itertools.starmap(PlannedTree, self._trees)),
             tensors=self._tensors,
             bundles=self._bundles,

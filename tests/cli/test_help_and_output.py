@@ -25,7 +25,8 @@ def sections(text: str) -> dict[str, list[str]]:
 def test_options_stand_in_groups_and_the_most_used_come_first(call):
     found = sections(call("compress", "--help").stdout)
     assert list(found) == ["Positional arguments", *GROUPS]
-    assert found["Most used"] == ["-o", "--profile", "--min-snr", "--bits-per-weight", "--effort"]
+    used = ["-o", "--profile", "--min-snr", "--bits-per-weight", "--effort", "--base"]
+    assert found["Most used"] == used
     output = ["--force", "--replace", "--keep-names", "--report", "--metrics", "--json", "-q", "-v"]
     assert found["Output"] == [*output, "-h"]
     planned = sections(call("plan", "--help").stdout)
