@@ -24,8 +24,7 @@ from tensorcomp.checkpoints.layouts.layout import Layout, LayoutCheckpoint
 from tensorcomp.checkpoints.open import restore
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.checkpoints.safetensors.header import build_header
-from tensorcomp.container.model import open_any
-from tensorcomp.container.reader import CompressedFile
+from tensorcomp.container.reader import CompressedFile, open_any
 from tensorcomp.container.tensor_blob import checked_bytes
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError, located
 from tensorcomp.io.atomic_folder import atomic_folder

@@ -16,7 +16,7 @@ from typing import Any, Self
 from tensorcomp._threads import Workers
 from tensorcomp.api.load import safe_open
 from tensorcomp.checkpoints.base import Checkpoint
-from tensorcomp.container.model import open_any
+from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
