@@ -29,6 +29,7 @@ VERBS: Mapping[str, str] = {
     "calibrate": "Run a model on data and store the statistics of its weights.",
     "sparsity": "Show the zeros of a checkpoint, and what they save.",
     "gradients": "Compression of gradients in distributed training.",
+    "series": "Many checkpoints of one training run, each as what changed.",
     "completion": "Print what makes a shell complete verbs, options and paths.",
 }
 # What people may call a verb or look for as one.

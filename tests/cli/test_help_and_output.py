@@ -36,7 +36,9 @@ def test_options_stand_in_groups_and_the_most_used_come_first(call):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_groups_have_one_order_on_all_help_pages(call, verb):
-    command = ["gradients", "estimate"] if verb == "gradients" else [verb]
+    command = {"gradients": ["gradients", "estimate"], "series": ["series", "add"]}.get(
+        verb, [verb]
+    )
     found = list(sections(call(*command, "--help").stdout))
     order = ["Positional arguments", *GROUPS]
     assert found == sorted(found, key=order.index)
