@@ -48,7 +48,9 @@ def opened(folder: Path, journal: Journal, step: Step) -> Iterator[CompressedFil
     CheckpointError, FormatError
         If a file of the chain is missing, damaged or another.
     """
-    with CompressedFile(folder / step.file) as file:
+    search = search_paths(folder, journal, step)
+    with CompressedFile(folder / step.file, search) as file:
+        file.find_bases()
         yield file
 
 
@@ -83,6 +85,7 @@ def _check(folder: Path, journal: Journal, step: Step, *, deep: bool) -> None:
     with opened(folder, journal, step):
         pass
     if deep:
-        for check in verify_file(path):
+        bases = search_paths(folder, journal, step)
+        for check in verify_file(path, bases=bases):
             if check.error is not None:
                 raise CheckpointError(check.error, path=path)

@@ -241,7 +241,7 @@ def describe(path: Path) -> Step:
             nbytes=file.nbytes,
             source_bytes=int(about["source_bytes"]),
             digest=file_digest(path),
-            base=None,
+            base=about["base"] if file.manifest.bases else None,
             weights_error=errors["weights"],
             moments_error=errors["moments"],
             has_optimizer=has_optimizer,

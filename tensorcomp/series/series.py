@@ -20,7 +20,7 @@ from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
-from tensorcomp.series.chain import Fault, faults_of, opened
+from tensorcomp.series.chain import Fault, faults_of, opened, search_paths
 from tensorcomp.series.follow import Follower
 from tensorcomp.series.journal import (
     BASE,
@@ -252,7 +252,8 @@ class Series:
         """Open a step for tensors and slices, as `tensorcomp.safe_open` does."""
         journal = self._journal()
         found = journal.find(step)
-        return safe_open(self.path / found.file, framework, device)
+        bases = search_paths(self.path, journal, found)
+        return safe_open(self.path / found.file, framework, device, bases=bases)
 
     def get(
         self,

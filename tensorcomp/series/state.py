@@ -21,7 +21,7 @@ from tensorcomp.checkpoints.in_memory import MemoryCheckpoint
 from tensorcomp.checkpoints.packing import unpack_structure
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError, InputTypeError
 from tensorcomp.io.memory_pages import empty_in_large_pages
-from tensorcomp.series.chain import opened
+from tensorcomp.series.chain import opened, search_paths
 from tensorcomp.series.journal import Journal, Step
 from tensorcomp.series.parts import (
     EXTRA_FILE,
@@ -148,12 +148,12 @@ def step_tensors(
     folder: Path, journal: Journal, step: Step, *, only_weights: bool = False
 ) -> tuple[dict[str, Any], dict[str, Part]]:
     """Return the tensors of a step, and its files; find its chain first."""
-    path = folder / step.file
+    path, search = folder / step.file, search_paths(folder, journal, step)
     with opened(folder, journal, step) as file:
         parts = open_parts(file)
         wanted = weight_files(parts) if only_weights else parts
         names = [name for part in wanted.values() for name in part.stored_names]
-    with safe_open(path, "pt") as opened_file, Workers() as workers:
+    with safe_open(path, "pt", bases=search) as opened_file, Workers() as workers:
         return dict(workers.in_order(opened_file.get_tensor, names)), parts
 
 

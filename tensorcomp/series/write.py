@@ -55,7 +55,7 @@ def write_step(
 
     def options(opened: Checkpoint | None) -> CompressOptions:
         lossy: dict[str, Any] = {} if policy == EXACT else {"policy": policy}
-        return CompressOptions(threads=threads, **lossy)
+        return CompressOptions(base=opened, threads=threads, **lossy)
 
     with atomic_file(path, force=False) as file:
         is_whole = False
