@@ -145,6 +145,8 @@ def _compress_file(
 ) -> list[FileResult]:
     refuse_suffix(model.path, target, "safetensors")
     refuse_itself(model.path, target)
+    if isinstance(options.base, (str, os.PathLike)):
+        refuse_itself(location(options.base), target)
     refuse_existing(target, force=force)
     path = model.file(model.shards[0])
     nbytes = file_size(path) if options.in_one_go and is_remote(target) else None

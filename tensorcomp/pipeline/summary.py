@@ -21,7 +21,7 @@ from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.manifest import Manifest
 from tensorcomp.container.model import Copied
 from tensorcomp.container.reader import CompressedFile
-from tensorcomp.container.records import TensorRecord
+from tensorcomp.container.records import BaseRecord, TensorRecord
 from tensorcomp.pipeline.tensor_summary import (
     PRUNED_COLUMN,
     ROLE_COLUMN,
@@ -75,6 +75,8 @@ class CheckpointSummary:
         A folder's other files, which are not in the sizes; None for a single file.
     has_rest : bool
         Whether the sizes are of more than tensors and headers: of what else files hold.
+    bases : tuple of BaseRecord
+        Files that decoding needs too; not in the sizes.
     """
 
     input_bytes: int
@@ -83,6 +85,7 @@ class CheckpointSummary:
     compressed: bool
     copied: Copied | None = field(default=None, kw_only=True)
     has_rest: bool = field(default=False, kw_only=True)
+    bases: tuple[BaseRecord, ...] = field(default=(), kw_only=True)
 
     @property
     def lossy(self) -> bool:
@@ -153,7 +156,8 @@ class CheckpointSummary:
             statistics measured it; ``codec`` is the text of its tree, ``same as
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
             their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``; those that
-            pruning was asked for and left as they are have ``unpruned``, the reason. A folder has
+            pruning was asked for and left as they are have ``unpruned``, the reason. What was
+            compressed against a base has ``bases``, their names, sizes and digests. A folder has
             ``copied``, the number and bytes of its other files, with the reason for each that is a
             checkpoint but cannot be read, and ``folder_ratio``, which counts them; the other
             figures do not.
@@ -166,6 +170,7 @@ class CheckpointSummary:
             "bits_per_weight": self.bits_per_weight,
             "tensors": [row.to_dict() for row in self.tensors],
             **({} if pruning is None else {"pruned": pruning}),
+            **({"bases": [base._asdict() for base in self.bases]} if self.bases else {}),
             **({} if copied is None else {"copied": copied._asdict()}),
             **({} if copied is None else {"folder_ratio": self.folder_ratio}),
         }
@@ -214,6 +219,11 @@ class CheckpointSummary:
             f"ratio {ratio_text(self.ratio)}{rate}{error}"
         )
 
+    def bases_line(self) -> list[str]:
+        """Return a line of the bases that decoding needs; none without any."""
+        files = (f"{printable(base.name)} ({bytes_text(base.nbytes)})" for base in self.bases)
+        return [f"against {', '.join(files)}: decompressing needs it"] if self.bases else []
+
     def copied_line(self) -> list[str]:
         """Return a line of a folder's other files; none without any."""
         if not self.copied or not self.copied.files:
@@ -223,7 +233,8 @@ class CheckpointSummary:
         return [files + (ratio if self.compressed else "")]
 
     def __str__(self) -> str:
-        return "\n".join([*self.table().lines(), "", self.totals(), *self.copied_line()])
+        more = [*self.bases_line(), *self.copied_line()]
+        return "\n".join([*self.table().lines(), "", self.totals(), *more])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.totals()}>"
@@ -244,6 +255,7 @@ def join(summaries: Iterable[CheckpointSummary], copied: Copied | None) -> Check
         compressed=any(part.compressed for part in parts),
         copied=copied,
         has_rest=any(part.has_rest for part in parts),
+        bases=tuple(dict.fromkeys(base for part in parts for base in part.bases)),
     )
 
 
@@ -321,7 +333,10 @@ class FileResult(NamedTuple):
             )
         tensors = _with_tied(rows, manifest.aliases)
         sizes = self.input_bytes, self.output_bytes
-        return CheckpointSummary(*sizes, tensors, compressed=True, has_rest=bool(manifest.hidden))
+        rest = bool(manifest.hidden)
+        return CheckpointSummary(
+            *sizes, tensors, compressed=True, has_rest=rest, bases=manifest.bases
+        )
 
 
 def summarise(checkpoint: Checkpoint, file: str | None = None) -> CheckpointSummary:

@@ -134,7 +134,7 @@ def lost_rows(summary: CheckpointSummary) -> list[str]:
 def remarks(summary: CheckpointSummary) -> list[str]:
     """Return lines about copied files, pruning, statistics and lost rows."""
     lines = [*pruning_line(summary), *without_statistics(summary.tensors)]
-    return [*summary.copied_line(), *lines, *lost_rows(summary)]
+    return [*summary.bases_line(), *summary.copied_line(), *lines, *lost_rows(summary)]
 
 
 def without_statistics(rows: Iterable[TensorSummary]) -> list[str]:
