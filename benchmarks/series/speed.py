@@ -1,0 +1,250 @@
+"""Speed of coding a checkpoint beside its base, and of giving it back, beside peers and a copy.
+
+    python -m benchmarks.series.speed FOLDER [--rounds 5]
+
+MB/s of the new checkpoint, medians of rounds in which the codecs take turns: of tensorcomp,
+the verbs from file to file in memory (planning, digests and syncs are in them), loading to memory,
+and the codec alone on the chunks of all large tensors; peers work from memory to memory.
+"""
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.common.reporting import (
+    Columns,
+    Found,
+    JsonPath,
+    Limit,
+    Markdown,
+    Sheet,
+    end,
+    note,
+    number,
+)
+from benchmarks.series.lossless import label
+from benchmarks.series.pairs import BF16, FP32, TINY, Element, Pair
+from benchmarks.series.peers import Alone, Moonclip, Peer, Tensorcomp, Z4ai, ZipNN
+
+COPY, CODEC, LOAD = "a copy of the bytes", "tensorcomp, codec alone", "tensorcomp, to memory"
+PAIRS = (
+    Pair("MiniLM, base to 60 steps", "minilm/step_000000", "minilm/step_000060", BF16),
+    Pair("MiniLM, a step at 2e-6", *(f"minilm/{name}" for name in TINY), element=BF16),
+    Pair("MiniLM, base to 60 steps", "minilm/step_000000", "minilm/step_000060", FP32),
+)
+WANTED = {  # MB/s of the codec, encode and decode, two threads
+    label(PAIRS[0].title, BF16): (600, 1000),
+    label(PAIRS[1].title, BF16): (1500, 2000),
+}
+MIN_ELEMENTS = 4096  # of a tensor that is no bundle's
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """Seconds of a codec on a pair, and the bytes of the new checkpoint."""
+
+    pair: str
+    codec: str
+    plain: int
+    encode: tuple[float, ...]
+    decode: tuple[float, ...]
+
+    def speeds(self) -> tuple[float, float]:
+        """Return MB/s of encoding and decoding; NaN for what was not timed."""
+        encode, decode = (
+            self.plain / median(taken) / 1e6 if taken else float("nan")
+            for taken in (self.encode, self.decode)
+        )
+        return encode, decode
+
+
+Job = Callable[[], Any]
+
+
+def timed(job: Job) -> float:
+    """Return the seconds of a call; its result is alive when the clock stops."""
+    begun = time.perf_counter()
+    result = job()
+    taken = time.perf_counter() - begun
+    del result
+    return taken
+
+
+def copy_job(path: Path, threads: int) -> Job:
+    """Return a job that copies a file's bytes in memory."""
+    parts = np.array_split(np.fromfile(path, np.uint8), threads)
+
+    def copy() -> list[Any]:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(np.copy, parts))
+
+    return copy
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A chunk as the codec is given it."""
+
+    coder: Any
+    array: Any
+    reference: Any
+    payload: bytes
+
+
+def chunks_of(peer: Tensorcomp) -> Iterator[Chunk]:
+    """Yield the chunks of all tensors that are coded against the base."""
+    from tensorcomp.codecs.payload import join
+    from tensorcomp.container.reader import CompressedFile
+    from tensorcomp.numpy import load_file
+
+    base, new = load_file(peer.base), load_file(peer.new)
+    with CompressedFile(peer.packed, [peer.base]) as file:
+        for record in file.manifest.tensors.values():
+            if record.name not in new or record.reference is None or record.bundle is not None:
+                continue
+            blob = file.open_tensor(record.name)
+            for index in range(blob.grid.count):
+                rows = slice(*blob.grid.bounds(index))
+                shape = blob.grid.spec(index).shape
+                array, reference = (
+                    np.ascontiguousarray(t[record.name][rows]).reshape(shape) for t in (new, base)
+                )
+                payload = join(blob.coder.encode(array, reference))
+                yield Chunk(blob.coder, array, reference, payload)
+
+
+def codec_jobs(peer: Tensorcomp, threads: int) -> tuple[Job, Job, int]:
+    """Return jobs that encode and decode all chunks of large tensors, and the chunks' bytes."""
+    from tensorcomp.codecs.base import spec_of
+
+    chunks = list(chunks_of(peer))
+
+    def encode() -> list[Any]:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(lambda c: c.coder.encode(c.array, c.reference), chunks))
+
+    def decode() -> list[Any]:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(
+                pool.map(
+                    lambda c: c.coder.decode(c.payload, spec_of(c.array), None, c.reference), chunks
+                )
+            )
+
+    for chunk, decoded in zip(chunks, decode(), strict=True):
+        if decoded.tobytes() != chunk.array.tobytes():
+            raise ValueError("a chunk was not restored")
+    return encode, decode, sum(chunk.array.nbytes for chunk in chunks)
+
+
+def load_job(peer: Tensorcomp) -> Job:
+    """Return a job that loads the compressed file, given its base."""
+    import tensorcomp
+
+    return lambda: tensorcomp.load_file(peer.packed, bases=peer.base, threads=peer.threads)
+
+
+def measured(pair: Pair, folder: Path, rounds: int, threads: int) -> list[SpeedRow]:
+    """Time all codecs on a pair, turn by turn."""
+    base, new = pair.paths(folder)
+    name, plain = label(pair.title, pair.element), new.stat().st_size
+    peers: list[Peer] = []
+    for kind in (ZipNN, Z4ai, Alone, Tensorcomp):
+        peers.append(kind(base, new, pair.element, threads))
+    sizes = {peer.name: plain for peer in peers}
+    jobs: dict[str, tuple[Job | None, Job | None]] = {}
+    for peer in peers:
+        peer.encode()
+        if not peer.exact(peer.decode()):
+            raise ValueError(f"{peer.name} does not restore {name}")
+        jobs[peer.name] = peer.encode, peer.decode
+    ours = peers[-1]
+    assert isinstance(ours, Tensorcomp)
+    encode, decode, sizes[CODEC] = codec_jobs(ours, threads)
+    jobs |= {LOAD: (None, load_job(ours)), CODEC: (encode, decode)}
+    copy = copy_job(new, threads)
+    jobs[COPY], sizes[COPY], sizes[LOAD] = (copy, copy), plain, plain
+    taken: dict[str, tuple[list[float], list[float]]] = {key: ([], []) for key in jobs}
+    for turn, (key, pair_of_jobs) in itertools.product(range(rounds + 1), jobs.items()):
+        for times, job in zip(taken[key], pair_of_jobs, strict=True):
+            if job is not None:
+                seconds = timed(job)
+                times += [seconds] if turn else []
+    for peer in peers:
+        peer.close()
+    taken[Moonclip.name], sizes[Moonclip.name] = moonclip(base, new, pair.element, rounds), plain
+    return [
+        SpeedRow(name, key, sizes[key], tuple(encodes), tuple(decodes))
+        for key, (encodes, decodes) in taken.items()
+    ]
+
+
+def moonclip(
+    base: Path, new: Path, element: Element, rounds: int
+) -> tuple[list[float], list[float]]:
+    """Time saves into new stores, each of which has the base, and loads."""
+    encodes, decodes = [], []
+    for _ in range(rounds):
+        peer = Moonclip(base, new, element, 1)
+        encodes.append(timed(peer.encode))
+        decodes.append(timed(peer.decode))
+        peer.close()
+    return encodes, decodes
+
+
+COLUMNS: Columns = {
+    "pair": lambda row: row.pair,
+    "codec": lambda row: row.codec,
+    "encode, MB/s": lambda row: number(row.speeds()[0], 0),
+    "decode, MB/s": lambda row: number(row.speeds()[1], 0),
+}
+
+
+def limits(rows: list[SpeedRow]) -> list[Limit]:
+    """Judge the codec alone."""
+    return [
+        Limit(f"{row.pair}: {what}, MB/s", speed, wanted, at_most=False)
+        for row in rows
+        if row.codec == CODEC and row.pair in WANTED
+        for what, speed, wanted in zip(
+            ("encode", "decode"), row.speeds(), WANTED[row.pair], strict=True
+        )
+    ]
+
+
+def main(
+    folder: Annotated[Path, typer.Argument(help="Where `benchmarks.series.data` wrote.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each codec.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each codec.")] = 2,
+    *,
+    markdown: Markdown = False,
+    json_path: JsonPath = None,
+) -> None:
+    """Time all codecs on three pairs."""
+    memory = Path("/dev/shm")
+    tempfile.tempdir = str(memory) if memory.is_dir() else None
+    rows: list[SpeedRow] = []
+    for pair in PAIRS:
+        note(label(pair.title, pair.element))
+        rows += measured(pair, folder, rounds, threads)
+    sheet = Sheet.of("MB/s of the new checkpoint, given its base", rows, COLUMNS)
+    about = {
+        "threads": f"{threads}; moonclip and z4ai's decoder have no such setting",
+        "rounds": f"median of {rounds}, interleaved",
+    }
+    packages = ("tensorcomp", "zipnn", "z4ai", "moonclip")
+    found = Found([sheet], limits(rows), {"speeds": rows})
+    end(found, packages, about, markdown=markdown, json_path=json_path)
+
+
+if __name__ == "__main__":
+    typer.run(main)
