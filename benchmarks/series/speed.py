@@ -45,7 +45,6 @@ WANTED = {  # MB/s of the codec, encode and decode, two threads
     label(PAIRS[0].title, BF16): (600, 1000),
     label(PAIRS[1].title, BF16): (1500, 2000),
 }
-MIN_ELEMENTS = 4096  # of a tensor that is no bundle's
 
 
 @dataclass(frozen=True)
@@ -92,53 +91,50 @@ def copy_job(path: Path, threads: int) -> Job:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A chunk as the codec is given it."""
+    """A chunk, as it is encoded and decoded."""
 
     coder: Any
     array: Any
     reference: Any
-    payload: bytes
+    payload: Any
+
+    def encode(self) -> Any:
+        """Return the payload, in pieces."""
+        return self.coder.encode(self.array, None, self.reference)
+
+    def decode(self) -> Any:
+        """Return the array."""
+        from tensorcomp.codecs.base import spec_of
+
+        return self.coder.decode(self.payload, spec_of(self.array), None, self.reference)
 
 
 def chunks_of(peer: Tensorcomp) -> Iterator[Chunk]:
-    """Yield the chunks of all tensors that are coded against the base."""
-    from tensorcomp.codecs.payload import join
+    """Yield the chunks of all tensors of their own that are coded against the base."""
     from tensorcomp.container.reader import CompressedFile
-    from tensorcomp.numpy import load_file
 
-    base, new = load_file(peer.base), load_file(peer.new)
     with CompressedFile(peer.packed, [peer.base]) as file:
         for record in file.manifest.tensors.values():
-            if record.name not in new or record.reference is None or record.bundle is not None:
+            if record.reference is None or record.bundle is not None:
                 continue
             blob = file.open_tensor(record.name)
-            for index in range(blob.grid.count):
-                rows = slice(*blob.grid.bounds(index))
-                shape = blob.grid.spec(index).shape
-                array, reference = (
-                    np.ascontiguousarray(t[record.name][rows]).reshape(shape) for t in (new, base)
-                )
-                payload = join(blob.coder.encode(array, reference))
-                yield Chunk(blob.coder, array, reference, payload)
+            for index in range(blob.grid.count if blob.reference is not None else 0):
+                reference = blob.reference(*blob.grid.bounds(index)).copy()
+                payload = np.array(blob.blob.payload(index))
+                yield Chunk(blob.coder, blob.decode_chunk(index), reference, payload)
 
 
 def codec_jobs(peer: Tensorcomp, threads: int) -> tuple[Job, Job, int]:
     """Return jobs that encode and decode all chunks of large tensors, and the chunks' bytes."""
-    from tensorcomp.codecs.base import spec_of
-
     chunks = list(chunks_of(peer))
 
     def encode() -> list[Any]:
         with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(lambda c: c.coder.encode(c.array, c.reference), chunks))
+            return list(pool.map(Chunk.encode, chunks))
 
     def decode() -> list[Any]:
         with ThreadPoolExecutor(threads) as pool:
-            return list(
-                pool.map(
-                    lambda c: c.coder.decode(c.payload, spec_of(c.array), None, c.reference), chunks
-                )
-            )
+            return list(pool.map(Chunk.decode, chunks))
 
     for chunk, decoded in zip(chunks, decode(), strict=True):
         if decoded.tobytes() != chunk.array.tobytes():
