@@ -19,7 +19,10 @@ if importlib.util.find_spec("transformers") is None:
         "test_other_hosts.py",
         "test_import_order.py",
         "test_calibrate_transformers.py",
+        "test_series_trainer.py",
     ]
+if importlib.util.find_spec("lightning") is None:
+    collect_ignore += ["test_series_lightning.py"]
 if any(importlib.util.find_spec(name) is None for name in ("moto", "s3fs", "boto3")):
     collect_ignore += [
         "test_object_store.py",

@@ -1,0 +1,1 @@
+"""Let training frameworks keep their checkpoints in a `Series`."""
