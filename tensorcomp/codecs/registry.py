@@ -25,8 +25,9 @@ floats.floats entropy.zstd quantize.uniform quantize.trellis quantize.kmeans qua
 quantize.scales quantize.nf4 floats.cast quantize.ternary quantize.sign quantize.pq sparse.magnitude
 sparse.nm sparse.channel lowrank.svd lowrank.rotate sparse.filter sparse.block sparse.threshold
 sparse.topk sparse.randomk sparse.outliers sparse.sparse sparse.live sparse.packed sparse.zeros
-quantize.grid quantize.ggml floats.fields floats.groupfloats entropy.ans entropy.bitpack
-entropy.constant entropy.gaps entropy.huffman entropy.palette entropy.raw entropy.runlength
+quantize.grid quantize.ggml floats.fields floats.groupfloats floats.difference entropy.ans
+entropy.bitpack entropy.constant entropy.gaps entropy.huffman entropy.palette entropy.raw
+entropy.runlength
 """
 _OWN = {name.partition(".")[2]: f"tensorcomp.codecs.{name}" for name in _MODULES.split()}
 

@@ -8,6 +8,7 @@
 #include "floats.c"
 #include "trellis.c"
 #include "ans.c"
+#include "difference.c"
 #include "uniform.c"
 #include "grid.c"
 #include "ggml.c"

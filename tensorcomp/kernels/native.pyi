@@ -9,6 +9,30 @@ Array = NDArray[Any]
 cpu_level: int
 """Which level of the processor's instructions is used: 1; of x86-64 also 3 (v3) or 4 (v4)."""
 
+# difference.c
+
+def difference_encode(
+    reference: Array,
+    words: Array,
+    mantissa: int,
+    rest: int,
+    levels: int,
+    states: int,
+    log2: Array,
+    out: Array,
+    /,
+) -> int:
+    """Code words (R, C) given their predictions; return the bytes, 0 if `out` is too short.
+
+    mantissa: bits of a float's mantissa; rest: all its bits but the sign, 0 of integers. levels: 0
+    none, 1 of rows, 2 of columns as well. log2: of 0 … 2**states, in 2**-20.
+    """
+
+def difference_decode(
+    data: Array, reference: Array, mantissa: int, rest: int, levels: int, words: Array, /
+) -> int:
+    """Set words (R, C) from what `difference_encode` gave; 0, or a negative number if damaged."""
+
 # uniform.c
 
 def uniform_encode(

@@ -39,6 +39,10 @@ KERNEL(ans_encode, "W[r,c] W[r,c] int int int int int int u8[c]? i32[l] int &u8[
 KERNEL(ans_decode, "~u8[n] ~&i64[8] ~u8[p] ~u16[a] int int int u8[r]? u8[c]? u16[31]? int int ~W[e] &W[m]")
 KERNEL(ans_unpack_escaped, "~u8[n] int int &W[e]")
 
+/* difference.c */
+KERNEL(difference_encode, "W[r,c] W[r,c] int uint int int i32[l] &u8[o]")
+KERNEL(difference_decode, "~u8[n] W[r,c] int uint int &W[r,c]")
+
 /* uniform.c */
 KERNEL(uniform_encode, "F[n] float int &i16[n] &i8[8]")
 KERNEL(uniform_values, "~int int float ~i8[m] float &F[n]")

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 
+from tensorcomp.codecs.bit_views import readable
+from tensorcomp.codecs.tree import Node
+
 _SEED = 20240607
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _FP8 = (
@@ -43,6 +46,16 @@ def nasty_arrays() -> dict[str, np.ndarray]:
         for family in (_shapes, _random_bits, _values, _layouts, _weights, _integers, _structured)
         for pair in family(random)
     )
+
+
+def reference_of(node: Node, array: np.ndarray) -> np.ndarray | None:
+    """Return a reference for a tree that uses one: the array, bits changed."""
+    if not node.codec.uses_reference:
+        return None
+    reference = readable(array).copy()
+    bits = reference.reshape(-1).view(np.uint8)
+    bits[:: 7 * max(array.itemsize, 1)] ^= 5
+    return reference
 
 
 def _bits(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tensorcomp.codecs.payload import decode, encode, join
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import Node, Shared, fit, pack_shared, unpack_shared
 from tensorcomp.errors import NotRepresentable
-from tensorcomp.testing.arrays import nasty_arrays
+from tensorcomp.testing.arrays import nasty_arrays, reference_of
 from tensorcomp.testing.damage import (
     check_damage,
     damaged_payloads,
@@ -123,7 +124,7 @@ def payload_of(node: Node, array: np.ndarray, shared: Shared | None = None) -> b
     A tree whose root is a serializer takes every array.
     """
     try:
-        return join(encode(node, array, shared))
+        return join(encode(node, array, shared, reference=reference_of(node, array)))
     except NotRepresentable:
         if not isinstance(node.codec, Transform):
             raise
@@ -151,7 +152,8 @@ def _check_restores(node: Node, array: np.ndarray) -> None:
     """Require that shape, dtype and, if lossless, every bit come back."""
     payload = payload_of(node, array)
     if payload is not None:
-        assert_same(decode(node, payload, spec_of(array)), array, bits=node.lossless)
+        found = decode(node, payload, spec_of(array), reference=reference_of(node, array))
+        assert_same(found, array, bits=node.lossless)
 
 
 def _check_out(node: Node, array: np.ndarray) -> None:
@@ -163,9 +165,10 @@ def _check_out(node: Node, array: np.ndarray) -> None:
     spec = spec_of(wanted)
     out = np.empty(wanted.shape, wanted.dtype)
     out.reshape(-1).view(np.uint8)[:] = 0xA5
-    given = decode(node, np.frombuffer(payload, np.uint8), spec, out=out)
+    known = reference_of(node, wanted)
+    given = decode(node, np.frombuffer(payload, np.uint8), spec, out=out, reference=known)
     assert given is out, "decode returns another array than the one it was given"
-    assert_same(out, decode(node, payload, spec), bits=True)
+    assert_same(out, decode(node, payload, spec, reference=known), bits=True)
 
 
 def _check_input_kept(node: Node, array: np.ndarray) -> None:
@@ -173,11 +176,11 @@ def _check_input_kept(node: Node, array: np.ndarray) -> None:
     before = array.tobytes()
     payload = payload_of(node, array)
     with contextlib.suppress(NotRepresentable):
-        fit(node, readable(array))
+        fit(node, readable(array), reference_of(node, array))
     assert array.tobytes() == before, "encode or fit changes its input"
     if payload is not None:
         data = np.frombuffer(payload, np.uint8).copy()
-        decode(node, data, spec_of(readable(array)))
+        decode(node, data, spec_of(readable(array)), reference=reference_of(node, readable(array)))
         assert data.tobytes() == payload, "decode changes the payload"
 
 
@@ -204,21 +207,32 @@ def _check_shared(node: Node, array: np.ndarray) -> None:
     array = readable(array)
     samples = [array] if array.ndim == 0 else [array, array[::2], array[:1]]
     for sample in samples:
+        known = reference_of(node, readable(sample))
         try:
-            shared = fit(node, readable(sample))
+            shared = fit(node, readable(sample), known)
         except NotRepresentable:
             assert isinstance(node.codec, Transform), "fit of a serializer refuses an array"
             continue
         quiet = not node.codec.shares(spec_of(sample))
-        assert not (quiet and node.codec.fit(readable(sample))), "fit learns what shares denies"
+        learned = node.codec.fit(readable(sample), **_given(known))
+        assert not (quiet and learned), "fit learns what shares denies"
         packed = pack_shared(shared)
-        assert fit(node, readable(sample)) == shared, "fit gives something else the second time"
+        assert fit(node, readable(sample), known) == shared, (
+            "fit gives something else the second time"
+        )
         assert unpack_shared(node, packed) == shared, "what chunks share is not unpacked as packed"
         payload = payload_of(node, array, shared)
         if payload is None:
             continue
         assert_few_added(payload, array)
-        assert_same(decode(node, payload, spec_of(array), shared), array, bits=node.lossless)
+        known = reference_of(node, array)
+        found = decode(node, payload, spec_of(array), shared, reference=known)
+        assert_same(found, array, bits=node.lossless)
+
+
+def _given(reference: np.ndarray | None) -> dict[str, Any]:
+    """Return the keyword for a reference, if there is one."""
+    return {} if reference is None else {"reference": reference}
 
 
 def _check_parts(node: Node, array: np.ndarray) -> None:
@@ -228,7 +242,7 @@ def _check_parts(node: Node, array: np.ndarray) -> None:
         return
     array = readable(array)
     try:
-        parts = codec.encode(array)
+        parts = codec.encode(array, **_given(reference_of(node, array)))
     except NotRepresentable:
         return
     specs = codec.parts(spec_of(array))

@@ -19,6 +19,7 @@ from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.payload import decode, encode, join
 from tensorcomp.codecs.tree import Node, Shared, fit, pack_shared, unpack_shared
 from tensorcomp.errors import CodecError, NotRepresentable
+from tensorcomp.testing.arrays import reference_of
 
 Result = TypeVar("Result")
 
@@ -39,6 +40,7 @@ class Encoded:
     payload: bytes
     spec: ArraySpec
     shared: Shared
+    reference: np.ndarray | None = None
     damage: str = ""
 
 
@@ -67,7 +69,9 @@ def other_specs(sound: Encoded) -> Iterator[Encoded]:
     specs = [ArraySpec(other, dtype) for other in shapes]
     specs += [ArraySpec(shape, np.dtype(kind)) for kind in ("u1", "<i2", "<f4", "<f8")]
     for spec in specs:
-        yield replace(sound, spec=spec, damage=f"read as {spec.dtype} {spec.shape}")
+        known = None if sound.reference is None else np.zeros(spec.shape, spec.dtype)
+        damage = f"read as {spec.dtype} {spec.shape}"
+        yield replace(sound, spec=spec, reference=known, damage=damage)
 
 
 def check_damage(
@@ -78,12 +82,15 @@ def check_damage(
     if array.nbytes > _MAX_BYTES:
         return
     try:
-        shared = fit(node, array)
-        sound = Encoded(node, join(encode(node, array, shared)), spec_of(array), shared)
+        known = reference_of(node, array)
+        shared = fit(node, array, known)
+        payload = join(encode(node, array, shared, reference=known))
+        sound = Encoded(node, payload, spec_of(array), shared, known)
     except NotRepresentable:
         return
     for case in damaged(sound):
-        expect_error_or_array(node, case.payload, case.spec, case.shared, case.damage)
+        known = case.reference
+        expect_error_or_array(node, case.payload, case.spec, case.shared, case.damage, known)
 
 
 def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
@@ -113,7 +120,12 @@ def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def expect_error_or_array(
-    node: Node, payload: bytes, spec: ArraySpec, shared: Shared, what: str
+    node: Node,
+    payload: bytes,
+    spec: ArraySpec,
+    shared: Shared,
+    what: str,
+    reference: np.ndarray | None = None,
 ) -> None:
     """Decode, and require a `CodecError` or an array of the spec.
 
@@ -123,13 +135,15 @@ def expect_error_or_array(
     ----------
     what : str
         How the payload is damaged, for the message.
+    reference : numpy.ndarray, optional
+        As for `decode`.
 
     Raises
     ------
     AssertionError
         If anything else happens.
     """
-    attempt = functools.partial(decode, node, payload, spec, shared)
+    attempt = functools.partial(decode, node, payload, spec, shared, reference=reference)
     found = _bounded(attempt, spec.nbytes + len(payload), what)
     if found is not None:
         assert found.shape == spec.shape, f"{what}: shape {found.shape} instead of {spec.shape}"
