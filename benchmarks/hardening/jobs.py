@@ -351,7 +351,63 @@ def _whole(name: str, pattern: str) -> Work:
     return check
 
 
+def _series_state(step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the weights and the optimizer's state of a step, near those of the one before."""
+    steps = np.random.default_rng(0).standard_normal((step + 1, 2, 64, 96), np.float32)
+    steps[1:] *= 1e-3
+    weight, moment = (torch.from_numpy(one) for one in steps.sum(axis=0))
+    state = {0: {"exp_avg": moment, "exp_avg_sq": moment.square(), "step": torch.tensor(step)}}
+    return {"w": weight}, {"state": state, "param_groups": []}
+
+
+def _add_to_series(folder: Path, step: int = 5) -> None:
+    with tensorcomp.Series(folder / "run", keyframe_every=3, threads=1) as series:
+        if series.latest != step:
+            series.add(step, *_series_state(step))
+        series.gc()  # which removes what a killed run has left
+
+
+def _in_series(*verbs: tuple[str, Any]) -> Work:
+    def work(folder: Path) -> None:
+        if not (folder / "run").exists():
+            for step in range(1, 5):
+                _add_to_series(folder, step)
+        with tensorcomp.Series(folder / "run", threads=1) as series:
+            for verb, argument in verbs:
+                getattr(series, verb)(argument)
+
+    return work
+
+
+_THIN, _GC, _REBASE = ("thin", ["last:1"]), ("gc", 0.0), ("rebase", 1)
+
+
+def _check_series(folder: Path) -> None:
+    """Require that every step is there, its weights exact and the last one's state, too."""
+    series = tensorcomp.Series(folder / "run", threads=1)
+    found = {step.step: step.has_optimizer for step in series.steps}
+    if not {1, 2, 3, 4} <= found.keys() or not found[max(found)]:
+        raise AssertionError(f"the steps are {found}")
+    if faults := [fault for fault in series.verify(deep=True) if fault.steps]:
+        raise AssertionError(f"{faults}")
+    for step, has_optimizer in found.items():
+        model, optimizer = _series_state(step)
+        if not torch.equal(series.get(step, "w", framework="pt"), model["w"]):
+            raise AssertionError(f"the weights of step {step} are others")
+        moment = optimizer["state"][0]["exp_avg"]
+        name = "optimizer.state.0.exp_avg"
+        if has_optimizer and not torch.equal(series.get(step, name, framework="pt"), moment):
+            raise AssertionError(f"the moments of step {step} are others")
+
+
 WRITERS: dict[str, Writer] = {
+    "series add": Writer(_in_series(), _add_to_series, _check_series),
+    "series thin": Writer(_in_series(), _in_series(_THIN), _check_series),
+    "series gc": Writer(_in_series(_THIN), _in_series(_GC), _check_series),
+    "series rebase": Writer(_in_series(), _in_series(_REBASE), _check_series),
+    "series thin, rebase, gc": Writer(
+        _in_series(), _in_series(_THIN, _REBASE, _GC, _GC), _check_series
+    ),
     "compress a file": Writer(_prepare_file, _compress_file, _check_file),
     "compress a folder": Writer(_prepare("compress"), _out(tensorcomp.compress), _check_out),
     "compress --part, merge": Writer(

@@ -155,7 +155,7 @@ def file_name(step: int, generation: int = 0) -> str:
 
 def is_step_file(name: str) -> bool:
     """Return whether a file is that of a step, by its name."""
-    return _FILE.fullmatch(name) is not None
+    return _number(name) is not None
 
 
 def free_name(folder: Path, step: int) -> str:
@@ -170,7 +170,7 @@ def _step_files(folder: Path) -> Iterator[tuple[int, int, str]]:
         names = [path.name for path in folder.iterdir()]
     for name in names:
         if found := _FILE.fullmatch(name):
-            yield BASE if found[1] is None else int(found[1]), int(found[2] or 0), name
+            yield int(found[1] or BASE), int(found[2] or 0), name
 
 
 def load_journal(folder: Path) -> Journal:
@@ -192,7 +192,6 @@ def load_journal(folder: Path) -> Journal:
 
 def _with_files(journal: Journal, folder: Path, new: Mapping[int, list[str]]) -> Journal:
     """Add steps that are known by their files: the first generation that has its base."""
-    there = {name: step for step, _, name in _step_files(folder)}
     added: dict[int, Step] = {one.step: one for one in journal.steps}
     for number in sorted(new):
         for name in new[number]:
@@ -201,20 +200,17 @@ def _with_files(journal: Journal, folder: Path, new: Mapping[int, list[str]]) ->
             except TensorcompError as error:
                 LOGGER.warning("%s; left out", error)
                 continue
-            base = step.base
-            if base is not None and _FILE.fullmatch(base):
-                own = added.get(there.get(base, _number(base)))
-                if own is None:
-                    continue
-                step = replace(step, base=own.file)
-            added[number] = step
+            base = _number(step.base or "")
+            own = step if base is None else added.get(base, step)
+            added[number] = step if own is step else replace(step, base=own.file)
             break
     return Journal.of(added.values(), journal.trash)
 
 
-def _number(name: str) -> int:
+def _number(name: str) -> int | None:
+    """Return the number of the step that a file is of, by its name; None of another file."""
     found = _FILE.fullmatch(name)
-    return BASE if found is None or found[1] is None else int(found[1])
+    return None if found is None else int(found[1] or BASE)
 
 
 def describe(path: Path) -> Step:
@@ -223,10 +219,13 @@ def describe(path: Path) -> Step:
     Raises
     ------
     CheckpointError, FormatError
-        If it cannot be read, or is not the file of a step.
+        If it cannot be read, is not the file of a step, or its base is not there.
     """
     with CompressedFile(path) as file:
         about = about_step(file)
+        base = about["base"] if file.manifest.bases else None
+        if is_step_file(base or ""):  # else it is elsewhere
+            file.find_bases()
         errors = dict(zip(("weights", "moments"), about.get("errors", (0.0, 0.0)), strict=True))
         before, has_optimizer = dict(errors), bool(about["has_optimizer"])
         for record in file.manifest.blobs.values():
@@ -241,7 +240,7 @@ def describe(path: Path) -> Step:
             nbytes=file.nbytes,
             source_bytes=int(about["source_bytes"]),
             digest=file_digest(path),
-            base=about["base"] if file.manifest.bases else None,
+            base=base,
             weights_error=errors["weights"],
             moments_error=errors["moments"],
             has_optimizer=has_optimizer,
