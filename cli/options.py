@@ -106,8 +106,8 @@ source = click.argument("source", type=path, metavar="INPUT", help="A checkpoint
 threads = option("--threads N", "Threads to use; all processors by default.")
 bases = option(
     "--bases PATH",
-    "File or folder to find the bases in that it was compressed against, besides its own folder; "
-    "again for more.",
+    "File or folder to find the bases of a compressed file in, besides its own folder; may be "
+    "repeated.",
     type=path,
     multiple=True,
 )
@@ -260,7 +260,9 @@ _prune_options = together(
     ),
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)
-job_options = together(_lossy_options, _base_option, _plan_option, _prune_options, threads, force)
+job_options = together(
+    _lossy_options, _base_option, _plan_option, _prune_options, threads, bases, force
+)
 
 
 def options_of(given: dict[str, Any]) -> CompressOptions:

@@ -80,7 +80,7 @@ def compress(
         Settings of compression; or give its fields as keywords.
     **keywords
         Fields of `CompressOptions`: effort, profile, budget, codecs, bounds, importance,
-        statistics, plan, prune, base, threads.
+        statistics, plan, prune, base, bases, threads.
 
     Raises
     ------

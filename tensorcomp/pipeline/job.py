@@ -126,7 +126,7 @@ def compress_shards(
             return result._replace(unpruned=getattr(source, "unpruned", {}))
 
     keys = [shard.keys for shard in shards]
-    opened = nullcontext(()) if options.base is None else opened_bases(options.base)
+    opened = nullcontext(()) if options.base is None else opened_bases(options.base, options.bases)
     with opened as bases, pruned_shards(shards, options, planner) as pruned:
         if plan is not None:
             return write_with_plan(plan, keys, write)

@@ -17,6 +17,7 @@ from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 
 if TYPE_CHECKING:
     from tensorcomp.checkpoints.base import Checkpoint
+    from tensorcomp.container.model import BasePaths
     from tensorcomp.planning.budgets import Bound, Budget
     from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
@@ -46,6 +47,7 @@ class CompressKeywords(TypedDict, total=False):
     plan: str | os.PathLike[str] | Plan | None
     prune: Pruning | None
     base: str | os.PathLike[str] | Checkpoint | None
+    bases: BasePaths
     threads: int | None
 
 
@@ -83,6 +85,8 @@ class CompressOptions:
         A relative of the model, such as the one it was tuned from: a checkpoint or a folder,
         compressed or not. Tensors are coded against its tensors where that is smaller; decoding
         needs it too.
+    bases : path or iterable of paths, optional
+        Files and folders to find the base's own bases in; else its own folder.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
     chunk_elements : int
@@ -114,6 +118,7 @@ class CompressOptions:
     plan: str | os.PathLike[str] | Plan | None = None
     prune: Pruning | None = None
     base: str | os.PathLike[str] | Checkpoint | None = None
+    bases: BasePaths = ()
     threads: int | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
 

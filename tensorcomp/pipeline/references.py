@@ -20,7 +20,7 @@ from tensorcomp.container.bases import (
     tensor_digest,
 )
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
-from tensorcomp.container.model import open_model
+from tensorcomp.container.model import BasePaths, open_model
 from tensorcomp.container.records import (
     DIGEST_DIGITS,
     BaseRecord,
@@ -112,7 +112,7 @@ def of_bundle(name: str, joined: np.ndarray) -> TensorReference:
 
 @contextlib.contextmanager
 def opened_bases(
-    base: str | os.PathLike[str] | Checkpoint,
+    base: str | os.PathLike[str] | Checkpoint, bases: BasePaths = ()
 ) -> Iterator[Sequence[Checkpoint]]:
     """Open the shards of a base.
 
@@ -124,7 +124,7 @@ def opened_bases(
     if isinstance(base, Checkpoint):
         yield (base,)
         return
-    model = open_model(location(base))
+    model = open_model(location(base), bases=bases)
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(model.open(shard)) for shard in model.shards]
 
