@@ -20,8 +20,9 @@ _MAX_POINTER = 1 << 10  # bytes
 class SeriesIO:
     """Keep the checkpoints of a Lightning Trainer in a series.
 
-    A ``CheckpointIO`` plugin. What Lightning would write as one torch file is a step of the series; at the file's own path is
-    a line of JSON with the step's number, so that names, links and ``ckpt_path`` are as ever.
+    A ``CheckpointIO`` plugin. What Lightning would write as one torch file is a step of the series;
+    at the file's own path is a line of JSON with the step's number, so that names, links and
+    ``ckpt_path`` are as ever.
     Checkpoints that Lightning removes lose that line, and stay in the series.
 
     Parameters
