@@ -205,10 +205,27 @@ _lossy_options = together(
         argument="(?:stats|statistics)",
     ),
 )
-_base_option = _most_used(
-    "--base FILE",
-    "A relative of the model, such as the one it was tuned from: store what differs. Decompressing "
-    "needs it, too.",
+_base_options = together(
+    _most_used(
+        "--base FILE",
+        "A relative of the model, such as the one it was tuned from: store what differs. "
+        "Decompressing needs it, too.",
+    ),
+    _planning(
+        "--of",
+        "What a relative budget is relative to: each tensor, or what changed since the base.",
+        type=click.Choice(["weights", "update"]),
+        default="weights",
+    ),
+    _planning(
+        "--policy",
+        "What is lost of a training state: exact (default); resume: a step of 0.6 root mean "
+        "squares of each weight's update, Adam's moments in 1 bit and less, to go on from; "
+        "archive: a step of 2, no first moments, to look at and at times to go on from. Weights "
+        "stay within 5 % of themselves. Measured on models of 0.2 and 1.3 million weights.",
+        type=click.Choice(["exact", "resume", "archive"]),
+        default="exact",
+    ),
 )
 _plan_option = _planning("--plan FILE", "Obey a plan that tensorcomp plan wrote.")
 _prune_options = together(
@@ -261,7 +278,7 @@ _prune_options = together(
 )
 plan_options = together(_lossy_options, _prune_options, threads, force)
 job_options = together(
-    _lossy_options, _base_option, _plan_option, _prune_options, threads, bases, force
+    _lossy_options, _base_options, _plan_option, _prune_options, threads, bases, force
 )
 
 

@@ -22,7 +22,8 @@ _PLUGINS = Plugins(GROUP, "codec", (Transform, Serializer, Filter), PlanError)
 # Our own, by family: modules bear the codecs' ids. The order is that of benchmarks.
 _MODULES = """
 floats.floats entropy.zstd quantize.uniform quantize.trellis quantize.kmeans quantize.affine
-quantize.scales quantize.nf4 floats.cast quantize.ternary quantize.sign quantize.pq sparse.magnitude
+quantize.scales quantize.update quantize.rank1 quantize.nf4 floats.cast quantize.ternary
+quantize.sign quantize.pq sparse.magnitude
 sparse.nm sparse.channel lowrank.svd lowrank.rotate sparse.filter sparse.block sparse.threshold
 sparse.topk sparse.randomk sparse.outliers sparse.sparse sparse.live sparse.packed sparse.zeros
 quantize.grid quantize.ggml floats.fields floats.groupfloats floats.difference entropy.ans

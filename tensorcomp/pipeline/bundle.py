@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import xxhash
@@ -17,7 +18,11 @@ from tensorcomp.container.records import BaseRecord, TensorRecord
 from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.pipeline.references import NO_REFERENCES, References
 from tensorcomp.planning.plan import Plan, TensorPlan
+from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
+
+if TYPE_CHECKING:
+    from tensorcomp.planning.update_plans import GivenBase
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _MAX_ELEMENTS = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
@@ -44,6 +49,8 @@ class BundledSource:
         Small tensors that equal an earlier one bit for bit, and which.
     references : References
         What tensors are coded against.
+    given_base : GivenBase or None
+        How tensors are planned once their references are known.
     """
 
     original: Checkpoint
@@ -53,6 +60,7 @@ class BundledSource:
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
     references: References = NO_REFERENCES
+    given_base: GivenBase | None = None
 
     def planned(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor or bundle; None for the lossless planner."""
@@ -79,6 +87,20 @@ class BundledSource:
         """Return the records of the bases that tensors are coded against."""
         return self.references.records(tensors) if self.references.matches else ()
 
+    @functools.cached_property
+    def roles(self) -> Mapping[str, str]:
+        """Roles of the original's tensors."""
+        return roles_of(self.original.tensors)
+
+    def planned_given(
+        self, name: str, array: np.ndarray, reference: np.ndarray | None, effort: str
+    ) -> TensorPlan | None:
+        """Return the plan of a tensor or bundle, once its reference is known."""
+        plan = self.planned(name)
+        if self.given_base is None or name in self.bundles:
+            return plan
+        return self.given_base.plan(plan, self.roles[name], array, reference, effort)
+
     def prune(self, name: str) -> PrunedTensor | None:
         """Return a tensor after pruning; None if it is not selected for that."""
         if name in self.bundles or not isinstance(self.original, PrunedCheckpoint):
@@ -91,6 +113,7 @@ def bundled(
     plan: Plan | None,
     chunk_elements: int,
     references: References = NO_REFERENCES,
+    given_base: GivenBase | None = None,
 ) -> BundledSource:
     """Return a view of a source with its small lossless tensors in bundles.
 
@@ -121,7 +144,9 @@ def bundled(
     alone = [info for info in source.tensors if info.name not in inside]
     together = [_bundle_info(name, members) for name, members in bundles.items()]
     tensors = (*together, *alone)
-    return BundledSource(source, plan, chunk_elements, tensors, bundles, same_as, references)
+    return BundledSource(
+        source, plan, chunk_elements, tensors, bundles, same_as, references, given_base
+    )
 
 
 def _may_be_bundled(source: Checkpoint, plan: Plan | None, info: TensorInfo) -> bool:

@@ -178,7 +178,8 @@ def planned_encoder(
         reason, own = ("", "") if plan is None else (plan.reason, plan.effort)
         return lossless_encoder(array, grid, own or effort, reason, reference), None
     if not plan.tree.lossless and is_float(array.dtype) and not all_finite(array):
-        return lossless_encoder(array, grid, effort, "holds NaN or infinity: lossless"), None
+        reason = "holds NaN or infinity: lossless"
+        return lossless_encoder(array, grid, effort, reason, reference), None
     if plan.bound is None or plan.tree.lossless:
         return _coder_of(replace(plan, bound=None), array, grid, effort), None
     known = plan.calibrated is not None and plan.calibrated.measures(grid.count)
@@ -197,7 +198,7 @@ def planned_encoder(
     @functools.cache
     def errors(tree: Node) -> ErrorSums | None:
         if grid.count > 1 and not (plan.calibrated and plan.for_output):
-            return errors_of(tree, sample)
+            return errors_of(tree, sample, _sampled(plan.reference))
         coder = _coder_of(replace(plan, tree=tree), array, grid, effort)
         start, stop = grid.bounds(grid.count // 2)
         encoded = coder.encode(array[start:stop], grid.count // 2)
@@ -230,12 +231,20 @@ def _coder_of(plan: TensorPlan, array: np.ndarray, grid: ChunkGrid, effort: str)
                 f"{reason}; {NO_FEEDBACK}{why}" if why and NO_FEEDBACK not in reason else reason
             )
             calibrated = calibrated if calibrated.measures(grid.count) else None
-        coder = _learn(trees, sample_rows(array, CHUNK_ELEMENTS), grid)
+        sample = sample_rows(array, CHUNK_ELEMENTS)
+        coder = _learn(trees, sample, grid, _sampled(plan.reference))
     except NotRepresentable as error:
-        return lossless_encoder(array, grid, effort, f"{error}: lossless")
+        return lossless_encoder(array, grid, effort, f"{error}: lossless", plan.reference)
     if coder.trees[0] != tree:
         return TensorEncoder(coder, f"{tree.codec.id} cannot represent it: lossless")
-    return TensorEncoder(coder, reason, roots, plan.bound, 0, calibrated, grid.chunk)
+    return TensorEncoder(
+        coder, reason, roots, plan.bound, 0, calibrated, grid.chunk, plan.reference
+    )
+
+
+def _sampled(reference: np.ndarray | None) -> np.ndarray | None:
+    """Return the rows of a reference that belong to a chunk's worth of sampled ones."""
+    return None if reference is None else readable(sample_rows(reference, CHUNK_ELEMENTS))
 
 
 def _with_feedback(
@@ -273,11 +282,12 @@ def tightened_encoder(
     name, bound = coder.tree.codec.id, coder.bound
     if coder.lossless:
         return None
+    exact = functools.partial(lossless_encoder, array, grid, effort, reference=coder.reference)
     if CODED not in marks:
         reason = "cannot represent it" if FALLBACK in marks else "makes it no smaller"
-        return lossless_encoder(array, grid, effort, f"{name} {reason}: lossless")
+        return exact(f"{name} {reason}: lossless")
     if not math.isfinite(errors.rel_l2):
-        return lossless_encoder(array, grid, effort, f"{name} gives no finite error: lossless")
+        return exact(f"{name} gives no finite error: lossless")
     if not keeps_zeros:
         masked = _under_mask(coder.tree, array)
         reason = f"{coder.reason}; under a mask, since {name} moves zeros"
@@ -288,9 +298,11 @@ def tightened_encoder(
     if used <= 1:
         return None
     if coder.attempts >= _ATTEMPTS or not has_free_step(coder.tree) or not math.isfinite(used):
-        return lossless_encoder(array, grid, effort, f"{name} does not keep {bound}: lossless")
+        return exact(f"{name} does not keep {bound}: lossless")
     tree = scale_steps(coder.tree, _AIM / used)
-    plan = TensorPlan(tree, coder.reason, bound, calibrated=coder.calibrated)
+    plan = TensorPlan(
+        tree, coder.reason, bound, calibrated=coder.calibrated, reference=coder.reference
+    )
     found = _coder_of(plan, array, grid, effort)
     return replace(found, attempts=coder.attempts + 1)
 

@@ -103,6 +103,11 @@ def compress_shards(
     plan = None if options.plan is None else _checked_plan(options, shards, calibrated)
     planner = None if plan is not None or options.is_lossless else options.planner()
     chosen = plan or planner
+    if options.base is not None and planner is not None and planner.budget.is_size:
+        raise PlanError(
+            f"expected a bound on errors beside a base, got {planner.budget}; give max_rel_l2, "
+            "min_snr or max_abs_error"
+        )
     effort = options.effort or (chosen.effort if chosen is not None else "balanced")
 
     def write(plan: Plan | None) -> list[FileResult]:
@@ -118,7 +123,8 @@ def compress_shards(
             if isinstance(source, SafetensorsFile):
                 source.read_ahead()
             references = match_tensors(source, bases) if bases else NO_REFERENCES
-            work = bundled(source, plan, options.chunk_elements, references)
+            given_base = options.given_base
+            work = bundled(source, plan, options.chunk_elements, references, given_base)
             try:
                 result = write_file(work, file, progress, pool, effort)
             except PartIsSent:  # what has no room before what was sent is written once more

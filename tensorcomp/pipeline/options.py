@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from tensorcomp.planning.planner import Planner
     from tensorcomp.planning.profiles import Profile, Rule
     from tensorcomp.planning.statistics import Statistics
+    from tensorcomp.planning.update_plans import GivenBase
     from tensorcomp.selection.request import Pruning
 
+
+EXACT = "exact"  # policy
+WEIGHTS, UPDATE = "weights", "update"  # what relative errors are relative to
 
 # What an object of each kind has, as classes are imported when they are used only.
 _KINDS = {
@@ -48,6 +52,8 @@ class CompressKeywords(TypedDict, total=False):
     prune: Pruning | None
     base: str | os.PathLike[str] | Checkpoint | None
     bases: BasePaths
+    of: str
+    policy: str
     threads: int | None
 
 
@@ -84,9 +90,14 @@ class CompressOptions:
     base : path or Checkpoint, optional
         A relative of the model, such as the one it was tuned from: a checkpoint or a folder,
         compressed or not. Tensors are coded against its tensors where that is smaller; decoding
-        needs it too.
+        needs it too. Under a bound, what is lost is lost of what changed.
     bases : path or iterable of paths, optional
         Files and folders to find the base's own bases in; else its own folder.
+    of : {"weights", "update"}
+        What relative bounds are relative to: a tensor, or what changed since the base.
+    policy : {"exact", "resume", "archive"}
+        What is lost of a training state, its weights by what changed since the base (see
+        `planning.policies`); nothing by default.
     threads : int, optional
         All available processors by default. The bytes do not depend on it.
     chunk_elements : int
@@ -119,6 +130,8 @@ class CompressOptions:
     prune: Pruning | None = None
     base: str | os.PathLike[str] | Checkpoint | None = None
     bases: BasePaths = ()
+    of: str = WEIGHTS
+    policy: str = EXACT
     threads: int | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
 
@@ -137,6 +150,7 @@ class CompressOptions:
         if not isinstance(self.codecs, str):  # an iterator can be read once only
             codecs = tuple(self.codecs) if isinstance(self.codecs, Iterable) else (self.codecs,)
             object.__setattr__(self, "codecs", codecs)
+        self._check_of_base()
         if self.statistics is not None and self.importance is not None:
             raise PlanError("expected importance or statistics, got both; give one of them")
         if self.plan is None:
@@ -149,6 +163,31 @@ class CompressOptions:
             raise PruningError(
                 "expected a sparsity to prune to beside a plan, got a target size; give a sparsity"
             )
+
+    def _check_of_base(self) -> None:
+        if self.of not in (WEIGHTS, UPDATE):
+            raise OptionError(f"expected errors of {WEIGHTS} or of {UPDATE}, got {self.of!r:.60}")
+        if self.of == UPDATE and self.base is None:
+            raise PlanError("expected a base beside bounds of the update, got none; give base=…")
+        if self.policy == EXACT:
+            return
+        from tensorcomp.planning.policies import check_policy
+
+        check_policy(self.policy)
+        if not self.is_lossless or self.plan is not None or self.prune is not None:
+            raise PlanError(
+                "expected no profile, budget, trees, plan or pruning beside a policy, got some; "
+                "leave them out"
+            )
+
+    @property
+    def given_base(self) -> GivenBase | None:
+        """Plan of tensors once their references are known; None if as without."""
+        if self.policy == EXACT and (self.base is None or self.is_lossless):
+            return None
+        from tensorcomp.planning.update_plans import GivenBase
+
+        return GivenBase(self.policy, of_update=self.of == UPDATE)
 
     @property
     def thread_count(self) -> int:
@@ -164,7 +203,8 @@ class CompressOptions:
     @property
     def in_one_go(self) -> bool:
         """Whether what is written of a file is never changed, but for its header."""
-        return self.is_lossless and self.plan is None and self.prune is None
+        exact = self.policy == EXACT and self.is_lossless
+        return exact and self.plan is None and self.prune is None
 
     @property
     def many_times(self) -> bool:

@@ -111,8 +111,10 @@ def chunk_jobs(
         pruned = source.prune(info.name)
         data = source.read(info.name) if pruned is None else pruned.data
         array = data.view(grid.dtype).reshape(grid.shape)
-        planned = source.planned(info.name)
         reference = source.reference(info.name, grid)
+        planned = source.planned(info.name)
+        if pruned is None:
+            planned = source.planned_given(info.name, array, reference, effort)
         coder, encoded = planned_encoder(array, grid, planned, effort, reference)
         digest = xxhash.xxh3_128_hexdigest(data)
         key = _key(info, planned, digest, pruned)

@@ -36,6 +36,8 @@ from tensorcomp.planning.lossless import EFFORTS
 from tensorcomp.planning.roles.classify import ROLES
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from tensorcomp.planning.calibrated import Calibrated
 
 LOSSLESS = "lossless"
@@ -71,6 +73,8 @@ class TensorPlan:
         Statistics to encode with.
     effort : str
         That of the lossless planner, where it is another than that of the whole; empty if not.
+    reference : numpy.ndarray or None
+        What its tree codes it against.
     """
 
     tree: Node | None = None
@@ -83,6 +87,7 @@ class TensorPlan:
     by_statistics: bool = False
     calibrated: Calibrated | None = field(default=None, compare=False, repr=False)
     effort: str = ""
+    reference: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def for_output(self) -> bool:

@@ -60,11 +60,14 @@ def run_trial(tree: Node, sample: np.ndarray) -> Trial | None:
     return Trial(tree, bits, measure(array, decoded))
 
 
-def errors_of(tree: Node, array: np.ndarray) -> ErrorSums | None:
+def errors_of(
+    tree: Node, array: np.ndarray, reference: np.ndarray | None = None
+) -> ErrorSums | None:
     """Return the error of a tree on an array; None if it cannot represent it."""
     array = readable(array)
     try:
-        return measure(array, approximate(tree, array, fit(tree, array)))
+        shared = fit(tree, array, reference)
+        return measure(array, approximate(tree, array, shared, reference=reference))
     except NotRepresentable:
         return None
 

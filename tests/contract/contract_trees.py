@@ -58,6 +58,7 @@ TREES: dict[str, tuple[str, ...]] = {
     "palette": ("palette", "palette(table=raw(bytes=zstd), codes=huffman(contexts=8))"),
     "pq": ("pq(4, 2)", "pq(20, 3, codes=huffman)") if find_spec("sklearn") else (),
     "randomk": ("randomk", "randomk(100, seed=7)", "randomk(0.5, values=uniform(0.01))"),
+    "rank1": ("rank1", "rank1(rows=ans, columns=bitpack)"),
     "raw": ("raw",),
     "scales": ("scales(values=trellis(0.05))", "scales(axis=0, values=uniform(0.05))", "scales"),
     "rotate": ("rotate(2)", "rotate(1, rotated=uniform(0.01))"),
@@ -85,6 +86,7 @@ TREES: dict[str, tuple[str, ...]] = {
         "uniform(0.05, bounded=true)",
         "uniform(1e-3, codes=huffman(contexts=8))",
     ),
+    "update": ("update", "update(values=uniform(0.01))", "update(values=trellis(0.05))"),
     "zeros": ("zeros", "zeros(signs=gaps, values=bitpack)"),
     "zstd": ("raw(bytes=zstd)", "huffman(bytes=zstd(level=19))"),
 }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import xxhash
+from golden_cases import base_of
 
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
@@ -71,13 +72,16 @@ def _coded(tree: Node, array: np.ndarray) -> Iterator[tuple[bytes, bytes]]:
     seen = array.view(grid.dtype).reshape(grid.shape)
     bounds = [grid.bounds(index) for index in range(grid.count)]
     roots = tree.codec.per_chunk(seen, bounds)
+    base = base_of(seen) if tree.codec.uses_reference else None
     coder = ChunkCoder.alone((tree,))
     if grid.count > 1:
-        coder = ChunkCoder.learn((tree,), sample_rows(seen, CHUNK_ELEMENTS))
+        known = None if base is None else sample_rows(base, CHUNK_ELEMENTS)
+        coder = ChunkCoder.learn((tree,), sample_rows(seen, CHUNK_ELEMENTS), known)
         yield coder.pack(), b""
         coder = ChunkCoder.unpack((tree,), coder.pack())
     for (start, stop), root in zip(bounds, roots, strict=True):
         chunk = seen[start:stop]
-        payload = join(coder.encode(chunk, Node(root, tree.children)))
-        back = coder.decode(np.frombuffer(payload, np.uint8), spec_of(chunk), None)
+        rows = None if base is None else base[start:stop]
+        payload = join(coder.encode(chunk, Node(root, tree.children), rows))
+        back = coder.decode(np.frombuffer(payload, np.uint8), spec_of(chunk), None, rows)
         yield payload, back.tobytes()

@@ -41,6 +41,7 @@ def _sources() -> dict[str, Source]:
         "coarse bf16": partial(_coarse, BF16),
         "200 vectors of 4": partial(few_vectors, 200, 1000, 4, 200),
         "300 vectors of 7": partial(few_vectors, 100, 1001, 7, 300),
+        "squares": lambda: np.square(layer(300, 1000)),
         "zero rows": lambda: layer(300, 1000) * (np.arange(300)[:, None] % 3 > 0),
     }
 
@@ -74,6 +75,8 @@ def _quantizers() -> dict[str, tuple[str, ...]]:
         f"trellis({2.0**-2})": ("fp8", "fp32"),
         f"trellis({FP32_FINE})": ("fp32", "fp64"),
         f"trellis({FP32_STEP}, codes=huffman)": ("two scales",),
+        f"update(values=trellis({FP32_STEP}))": ("fp32", "bf16", "fp32, two chunks", "zero rows"),
+        "rank1": ("squares",),
     }  # fmt: skip
     for states in (4, 8, 16, 32):
         ans = f"ans(contexts=16, states=12, trellis={states}, bypass=true)"

@@ -16,10 +16,17 @@ from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.payload import join
+from tensorcomp.container.bases import base_digest
 from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.records import DIGEST_DIGITS, PlannedTree, TensorRecord
+from tensorcomp.container.records import (
+    DIGEST_DIGITS,
+    BaseRecord,
+    PlannedTree,
+    TensorRecord,
+    TensorReference,
+)
 from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.metrics.distortion import ErrorSums, measure
@@ -68,6 +75,7 @@ class Case:
     fallback: str | None = None
     chunk_elements: int = 1024
     since: int = 1  # the format version that brought its codec
+    has_base: bool = False  # whether its tensors are coded against those of `base_bytes`
     same_everywhere: bool = True  # whether every machine writes the same bytes
 
 
@@ -236,6 +244,32 @@ def lossy() -> dict[str, np.ndarray]:
     }
 
 
+def squares() -> dict[str, np.ndarray]:
+    """Return weights without signs, some rows and columns of which are zero."""
+    found = {name: array * array for name, array in lossy().items()}
+    found["chunks"][3:5] = 0
+    found["chunks"][:, 7] = 0
+    return found
+
+
+def base_of(array: np.ndarray) -> np.ndarray:
+    """Return a relative of an array: some elements are others there."""
+    changed = array.copy().reshape(-1)
+    half = changed.astype(np.float64) / 2 if array.dtype.kind in "fV" else changed ^ 1
+    changed[::3] = half.astype(array.dtype)[::3]
+    return changed.reshape(array.shape)
+
+
+def base_bytes(case: Case) -> bytes:
+    """Return the file of a case's base."""
+    return safetensors_bytes({name: base_of(array) for name, array in case.tensors().items()})
+
+
+def base_name(case: Case) -> str:
+    """Return the name of the file of a case's base."""
+    return f"base_{case.tensors.__name__}.safetensors"
+
+
 def outliers() -> dict[str, np.ndarray]:
     """Return floats of which some are large, and some not finite; bits decide, not arithmetic."""
     matrix = weights(40, 32, 36) / 64
@@ -311,21 +345,26 @@ _LOSSY = {
     "svd": "svd(2, left=uniform(0.01), right=uniform(0.01))",
     "ternary": "ternary",
     "threshold": "threshold(0.01)",
+    "rank1": "rank1",
     "topk": "topk(0.25)",
     "trellis": "trellis(0.004)",
     "trellis_states": "trellis(0.004, states=16)",
     "uniform": "uniform(0.004)",
     "uniform_bounded": "uniform(0.004, bounded=true, codes=huffman)",
+    "update": "update(values=uniform(0.004))",
+    "update_trellis": "update(values=trellis(0.01))",
 }
 # Factors come from LAPACK and codebooks of vectors from scikit-learn, which round differently.
 _ELSEWHERE_OTHERWISE = {"rotate", "svd", "pq"}
+_SINCE = {"outliers": 7, "scales": 9, "rank1": 10, "update": 10}
 TREES |= {
     name: Case(
         tree,
-        lossy,
+        squares if name == "rank1" else lossy,
         "fields",
-        since={"outliers": 7, "scales": 9}.get(name.partition("_")[0], 3),
+        since=_SINCE.get(name.partition("_")[0], 3),
         same_everywhere=name not in _ELSEWHERE_OTHERWISE,
+        has_base=name.startswith("update"),
     )
     for name, tree in _LOSSY.items()
 }
@@ -348,7 +387,16 @@ def file_of(case: Case) -> bytes:
         )
         for name, array in tensors.items()
     }
+    bases: dict[str, np.ndarray] = {}
+    if case.has_base:
+        bases = {name: base_of(array) for name, array in tensors.items()}
+    digests = {
+        name: xxhash.xxh3_128_hexdigest(array.tobytes())[:DIGEST_DIGITS]
+        for name, array in bases.items()
+    }
+    base = BaseRecord(base_name(case), len(base_bytes(case)), base_digest(digests))
     manifest = Manifest(
+        bases=(base,) if bases else (),
         chunk_elements=case.chunk_elements,
         trees=tuple(PlannedTree(text, "a test") for text in texts),
         tensors=records,
@@ -361,14 +409,16 @@ def file_of(case: Case) -> bytes:
         grid = chunk_grid(records[name].dtype, array.shape, array.nbytes, case.chunk_elements)
         seen = np.frombuffer(array.tobytes(), grid.dtype).reshape(grid.shape)
         alone = grid.count == 1
-        coder = ChunkCoder.alone(trees) if alone else ChunkCoder.learn(trees, seen)
+        known = bases[name].view(grid.dtype).reshape(grid.shape) if bases else None
+        coder = ChunkCoder.alone(trees) if alone else ChunkCoder.learn(trees, seen, known)
         writer.begin(name, b"" if alone else coder.pack(), grid.count)
         digest, errors = xxhash.xxh3_128(), ErrorSums()
         for index in range(grid.count):
             chunk = seen[slice(*grid.bounds(index))]
-            payload = join(coder.encode(chunk))
+            rows = None if known is None else known[slice(*grid.bounds(index))]
+            payload = join(coder.encode(chunk, reference=rows))
             writer.write_chunk(Payload.of([payload]))
-            decoded = coder.decode(np.frombuffer(payload, np.uint8), spec_of(chunk), None)
+            decoded = coder.decode(np.frombuffer(payload, np.uint8), spec_of(chunk), None, rows)
             digest.update(decoded.tobytes())
             if not trees[0].lossless:
                 errors += measure(chunk, decoded)
@@ -377,6 +427,7 @@ def file_of(case: Case) -> bytes:
             digest=digest.hexdigest()[:DIGEST_DIGITS],
             rel_l2=errors.rel_l2,
             max_abs_error=errors.max_abs,
+            reference=TensorReference(0, digests[name], name) if bases else None,
         )
     writer.finish(manifest)
     return file.getvalue()

@@ -2,7 +2,8 @@
 
 ``v1/`` holds the files of format version 1, one for each codec tree and one for each kind of
 checkpoint and effort; ``v2/`` and so on those of later versions, with lossy checkpoints from
-version 3 on, pruned ones from version 4 on and bundles of small tensors from version 6 on;
+version 3 on, pruned ones from version 4 on and bundles of small tensors from version 6 on. What
+needs no version above 9 is written in that: ``v10/`` holds trees of later codecs alone, and bases;
 ``sources/`` the checkpoints that they were made from. A change of the format is a new version: a
 new folder, and the old one stays. Where other codecs are chosen, the files that they change are
 written anew, and the earlier ones stay, too: ``v6_uniform/`` is older than the trellis as default.
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from golden_cases import TREES, file_of, many, model, safetensors_bytes
+from golden_cases import TREES, base_bytes, base_name, file_of, many, model, safetensors_bytes
 
 import tensorcomp
 from tensorcomp._zstd_frames import VERSION
@@ -26,7 +27,7 @@ from tensorcomp.checkpoints.base import TensorInfo
 from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import parse_tree
-from tensorcomp.container.manifest import FORMAT_VERSION
+from tensorcomp.container.manifest import FORMAT_VERSION, LATEST_VERSION
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.budgets import Budget
@@ -37,6 +38,7 @@ HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
 CURRENT = HERE / f"v{FORMAT_VERSION}"
 VERSIONS = [HERE / f"v{version}" for version in range(1, FORMAT_VERSION + 1)]
+LATER = [HERE / f"v{version}" for version in range(FORMAT_VERSION + 1, LATEST_VERSION + 1)]
 EARLIER = [HERE / "v6_uniform"]
 TOOLS = CURRENT / "written_by.json"
 
@@ -75,6 +77,11 @@ def tree_path(folder: Path, name: str) -> Path:
     return folder / f"tree_{name}.tc.safetensors"
 
 
+def home(name: str) -> Path:
+    """Return the folder in which a tree's file is written."""
+    return HERE / f"v{max(FORMAT_VERSION, TREES[name].since)}"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
     if not request.config.getoption("--regen-golden"):
@@ -86,7 +93,10 @@ def _written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if not (SOURCES / "many.safetensors").exists():
         write_safetensors("many.safetensors", many())
     for name, case in TREES.items():
-        tree_path(CURRENT, name).write_bytes(file_of(case))
+        home(name).mkdir(exist_ok=True)
+        tree_path(home(name), name).write_bytes(file_of(case))
+        if case.has_base:
+            (home(name) / base_name(case)).write_bytes(base_bytes(case))
     for name, effort in WHOLE:
         path = whole_path(CURRENT, name, effort)
         tensorcomp.compress(SOURCES / name, path, effort=effort, threads=1, force=True)
@@ -152,9 +162,9 @@ def same_tools() -> bool:
 @pytest.mark.parametrize(
     ("name", "version"),
     [
-        pytest.param(name, VERSIONS[number - 1], id=f"{name}-v{number}")
+        pytest.param(name, folder, id=f"{name}-{folder.name}")
         for name, case in TREES.items()
-        for number in range(case.since, FORMAT_VERSION + 1)
+        for folder in VERSIONS[case.since - 1 :] or [home(name)]
     ],
 )
 def test_every_tree_s_file_decodes(name, version):
@@ -217,7 +227,9 @@ def test_trees_write_the_same_bytes_as_ever(name):
         pytest.skip("another version of zstd")
     if not TREES[name].same_everywhere:
         pytest.skip("another machine may write other bytes")
-    assert file_of(TREES[name]) == needed(tree_path(CURRENT, name)).read_bytes()
+    assert file_of(TREES[name]) == needed(tree_path(home(name), name)).read_bytes()
+    if TREES[name].has_base:
+        assert base_bytes(TREES[name]) == needed(home(name) / base_name(TREES[name])).read_bytes()
 
 
 @pytest.mark.parametrize(("name", "effort"), WHOLE)
@@ -272,14 +284,14 @@ def test_every_codec_has_a_golden_file():
 
 def test_most_payloads_of_golden_trees_are_coded_and_not_raw():
     for name in TREES:
-        with CompressedFile(needed(tree_path(CURRENT, name))) as file:
+        with CompressedFile(needed(tree_path(home(name), name))) as file:
             held = [file.blob_bytes(info.name) for info in file.tensors]
             if name != "raw":
                 assert sum(held) < sum(info.nbytes for info in file.tensors) + 16 * len(held), name
 
 
 def test_golden_files_are_small():
-    folders = [SOURCES, *VERSIONS, *EARLIER]
+    folders = [SOURCES, *VERSIONS, *LATER, *EARLIER]
     sizes = [path.stat().st_size for folder in folders for path in folder.iterdir()]
     assert max(sizes) < 48_000
     assert sum(sizes) < 8_000 * len(sizes)

@@ -19,7 +19,7 @@ slow, some microseconds an element, and it trusts its input: a damaged file ends
 `reference.floats`      fields, floats, groupfloats
 `reference.tables`      palette, kmeans, pq, nf4
 `reference.quantizers`  uniform, trellis, grid, affine, ternary, sign, cast
-`reference.factors`     svd, rotate, scales
+`reference.factors`     svd, rotate, scales, update, rank1
 `reference.masks`       sparse, zeros, live, packed, and all that prunes
 ======================  ==========================================================
 

@@ -25,12 +25,16 @@ NO_TEXTS: Texts = MappingProxyType({})
 
 
 class Leaf(NamedTuple):
-    """What a serializer decodes; `shared` is what it shares among the chunks of a tensor."""
+    """What a serializer decodes; `shared` is what it shares among the chunks of a tensor.
+
+    `reference` holds the same elements of a base, for the root of a tree whose codec uses them.
+    """
 
     data: bytes
     shape: Shape
     dtype: np.dtype
     shared: bytes
+    reference: np.ndarray | None = None
 
     @property
     def size(self) -> int:
@@ -39,11 +43,12 @@ class Leaf(NamedTuple):
 
 
 class Parts(Protocol):
-    """The parts of a transform; `shared` is what it shares among the chunks of a tensor."""
+    """The parts of a transform; `shared` and `reference` are as for a `Leaf`."""
 
     shape: Shape
     dtype: np.dtype
     shared: bytes
+    reference: np.ndarray | None
 
     def read(self, name: str, shape: Shape, dtype: np.dtype | type | str) -> np.ndarray:
         """Return the next part; one length may be -1, which the part's elements decide."""

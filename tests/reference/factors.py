@@ -26,8 +26,17 @@ others, and ``values``, float32 (float64 for float64 arrays), (columns, rows), o
 with `axis` 0. A number e stands for the factor 2^(-e / 4), rounded to the type of ``values``. The
 array is value × factor of its row × factor of its column, each product rounded to that type, kept
 within the largest numbers of the array's dtype, and rounded.
+
+*update*: part ``values``, of the array's shape, float32 (float64 for float64 arrays). The array is
+reference + value in that dtype, rounded (see `codec.rounded`).
+
+*rank1*: parts ``scale``, float64, one number, none for an array without elements; ``rows`` and
+``columns``, int8, a number e for each of the matrix first axis × all others: it stands for 2^(e /
+2), and -128 for 0. The array is (factor of its row × scale) × factor of its column in float64,
+where neither factor is 0 at least the least number of the dtype above 0, rounded.
 """
 
+import ml_dtypes
 import numpy as np
 
 from reference.bits import unpack_sections
@@ -126,3 +135,35 @@ def scales(parts: Parts, axis: int = 1) -> np.ndarray:
     with np.errstate(all="ignore"):
         products = (values.T if axis else values) * rows[:, None] * columns
         return rounded(np.clip(products, -limit, limit), parts.dtype)
+
+
+@codec("transform", "update", {"values": "floats"})
+def update(parts: Parts) -> np.ndarray:
+    values = parts.read("values", parts.shape, work_dtype(parts.dtype))
+    assert parts.reference is not None
+    with np.errstate(all="ignore"):
+        return rounded(parts.reference.astype(values.dtype) + values, parts.dtype)
+
+
+@codec(
+    "transform",
+    "rank1",
+    {
+        "scale": "raw",
+        "rows": "raw(bytes=zstd(level=19))",
+        "columns": "raw(bytes=zstd(level=19))",
+    },
+)
+def rank1(parts: Parts) -> np.ndarray:
+    shape = matrix_shape(parts.shape)
+    scale = parts.read("scale", (min(shape[0], 1),), np.float64)
+    exponents = [
+        parts.read(name, (size,), np.int8)
+        for name, size in zip(("rows", "columns"), shape, strict=True)
+    ]
+    rows, columns = (np.where(e == -128, 0, np.exp2(e / 2)) for e in exponents)
+    least = float(ml_dtypes.finfo(parts.dtype).smallest_subnormal)
+    with np.errstate(all="ignore"):
+        found = np.outer(rows * scale, columns)
+        known = (rows[:, None] > 0) & (columns > 0)
+        return rounded(np.where(known, np.maximum(found, least), 0), parts.dtype)

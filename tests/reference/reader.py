@@ -3,7 +3,7 @@
 *safetensors*: the length of the header (uint64); the header, a JSON object that gives for each
 name a ``dtype``, a ``shape`` and ``data_offsets``, where its bytes start and stop behind the
 header. Here each entry is a blob, of type U8. The string ``__metadata__["tensorcomp"]`` is JSON:
-``format``, a version from 1 to 7, and ``manifest``, base64 of a zstd frame of JSON.
+``format``, a version from 1 to 10, and ``manifest``, base64 of a zstd frame of JSON.
 
 *Manifest*: ``chunk_elements``; ``trees``, each with its text ``tree`` (see `tree`); ``tensors`` in
 the order of the source and, from version 6 on, ``bundles``, each with ``dtype``, ``shape`` and
@@ -15,8 +15,12 @@ the order of the source and, from version 6 on, ``bundles``, each with ``dtype``
 - or ``bundle``: it is a part of what that bundle decodes to, behind the tensors before it that are
   parts of it; bytes of 0 follow the last one;
 
-``aliases``, further names of tensors. A digest is the first 16 hexadecimal digits of the XXH3-128
-of the decoded bytes. Other members do not matter for decoding.
+``aliases``, further names of tensors. ``bases`` are further files, each with its ``name`` in the
+same folder (a program searches others). A record with a ``reference``, ``[base, digest, name]``,
+short of what is empty or its own name at the end, is coded against the tensor of that name there:
+cast, by way of float32 if one type has 16 bits, and with zeros for the elements that it lacks. Of a
+bundle these are the references of the tensors in it, zeros for others. A digest is the first 16
+hexadecimal digits of the XXH3-128 of the decoded bytes. Other members do not matter for decoding.
 
 *Chunks*: a blob's array is cut along its first axis, into as many rows as have `chunk_elements`
 elements at most. What the codecs see as the array: bytes, if NumPy lacks the type; of booleans,
@@ -74,15 +78,25 @@ def read(path: Path) -> dict[str, np.ndarray]:
     data = path.read_bytes()
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
-    told = json.loads(header.pop("__metadata__")["tensorcomp"])
+    metadata = header.pop("__metadata__", {})
+    if "tensorcomp" not in metadata:
+        return _plain(header, data[8 + length :])
+    told = json.loads(metadata["tensorcomp"])
     version = told["format"]
     manifest = json.loads(unpack_frame(base64.b64decode(told["manifest"])))
     tensors, bundles = manifest["tensors"], manifest.get("bundles", {})
+    bases = [read(path.parent / base["name"]) for base in manifest.get("bases", ())]
     decoded: dict[str, bytes] = {}
     for name, record in (tensors | bundles).items():
         if "tree" in record:
             start, stop = (8 + length + offset for offset in header[name]["data_offsets"])
-            decoded[name] = read_blob(data[start:stop], record, manifest, version)
+            known = None
+            if "reference" in record:
+                members = {n: r for n, r in tensors.items() if r.get("bundle") == name}
+                known = _references(members or {name: record}, _nbytes(record), bases)
+                if xxhash.xxh3_128_hexdigest(known)[:16] != record["reference"][1] and members:
+                    raise ValueError("the references of a bundle have another digest")
+            decoded[name] = read_blob(data[start:stop], record, manifest, version, known)
     places = dict.fromkeys(bundles, 0)
     for name, record in tensors.items():
         if "bundle" in record:
@@ -97,6 +111,36 @@ def read(path: Path) -> dict[str, np.ndarray]:
     return arrays | {name: arrays[target] for name, target in manifest["aliases"].items()}
 
 
+def _plain(header: Record, data: bytes) -> dict[str, np.ndarray]:
+    """Return the tensors of a file that is not compressed."""
+    arrays = {}
+    for name, record in header.items():
+        content = np.frombuffer(data[slice(*record["data_offsets"])], np.uint8)
+        dtype = DTYPES.get(record["dtype"])
+        arrays[name] = content if dtype is None else content.view(dtype).reshape(record["shape"])
+    return arrays
+
+
+def _references(
+    records: dict[str, Record], nbytes: int, bases: list[dict[str, np.ndarray]]
+) -> bytes:
+    """Return the bytes that tensors are coded against, one after the other, and zeros."""
+    content = b""
+    for name, record in records.items():
+        size, own = _nbytes(record), b""
+        if "reference" in record:
+            base, digest, other = [*record["reference"], "", ""][:3]
+            found = bases[base][other or name]
+            if digest and xxhash.xxh3_128_hexdigest(found.tobytes())[:16] != digest:
+                raise ValueError("a tensor of a base has another digest")
+            dtype = DTYPES[record["dtype"]]
+            if found.dtype != dtype and 2 in (found.dtype.itemsize, dtype.itemsize):
+                found = found.astype(np.float32)
+            own = found.astype(dtype).tobytes()[:size]
+        content += own.ljust(size, b"\0")
+    return content.ljust(nbytes, b"\0")
+
+
 def _nbytes(record: Record) -> int:
     if "nbytes" in record:
         return record["nbytes"]
@@ -105,8 +149,10 @@ def _nbytes(record: Record) -> int:
     return math.prod(record["shape"]) * bits // 8
 
 
-def read_blob(data: bytes, record: Record, manifest: Record, version: int) -> bytes:
-    """Return the bytes that a blob decodes to."""
+def read_blob(
+    data: bytes, record: Record, manifest: Record, version: int, known: bytes | None = None
+) -> bytes:
+    """Return the bytes that a blob decodes to, coded against others if there are any known."""
     elements = record.get("chunk_elements") or manifest["chunk_elements"]
     shape, dtype, chunk = _cut(record, elements)
     chunks = max(-(-shape[0] // chunk), 1)
@@ -120,7 +166,13 @@ def read_blob(data: bytes, record: Record, manifest: Record, version: int) -> by
     for index, payload in enumerate(payloads):
         rows = min(chunk, shape[0] - index * chunk)
         which = int(len(trees) == 2 and payload[0] == FALLBACK)
-        array = decode(trees[which], payload[which:], (rows, *shape[1:]), dtype, of_trees[which])
+        seen = (rows, *shape[1:])
+        reference = None
+        if known is not None:
+            before = len(content)
+            part = known[before : before + math.prod(seen) * dtype.itemsize]
+            reference = np.frombuffer(part, dtype).reshape(seen)
+        array = decode(trees[which], payload[which:], seen, dtype, of_trees[which], reference)
         content += array.tobytes()
     if xxhash.xxh3_128_hexdigest(content)[:16] != record["digest"]:
         raise ValueError("the decoded bytes have another digest")

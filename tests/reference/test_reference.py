@@ -23,13 +23,14 @@ from tensorcomp.codecs.quantize.ggml_blocks import BLOCKS
 from tensorcomp.codecs.registry import own_codecs
 from tensorcomp.codecs.text import format_tree, parse_tree
 from tensorcomp.codecs.tree import fit, pack_shared
-from tensorcomp.container.manifest import FORMAT_VERSION
+from tensorcomp.container.manifest import LATEST_VERSION
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import NotRepresentable
+from tensorcomp.testing.arrays import reference_of
 
 TESTS = Path(__file__).parents[1]
 VERSIONS = [
-    *(TESTS / "golden" / f"v{version}" for version in range(1, FORMAT_VERSION + 1)),
+    *(TESTS / "golden" / f"v{version}" for version in range(1, LATEST_VERSION + 1)),
     TESTS / "golden" / "v6_uniform",
 ]
 FILES = [path for folder in VERSIONS for path in sorted(folder.glob("*.tc.safetensors"))]
@@ -68,6 +69,8 @@ LOSSY = [
     "trellis(0.02)",
     "trellis(0.004, 32, codes=ans(contexts=4, states=12, trellis=32))",
     "uniform(0.0005)",
+    "update",
+    "update(values=trellis(0.02))",
 ]
 SHAPES = [(), (0, 3), (1,), (300,), (7, 5), (33, 20), (20, 33), (5, 3, 3, 4), (2, 700)]
 DTYPES = [np.dtype(kind) for kind in ("f4", "f2", "f8", ml_dtypes.bfloat16)]
@@ -92,15 +95,16 @@ def arrays(draw: st.DrawFn) -> np.ndarray:
 def check(text: str, array: np.ndarray, *, share: bool = False) -> None:
     """Compare what both decoders make of a payload."""
     node = parse_tree(text)
+    reference = reference_of(node, array)
     try:
-        shared = fit(node, array) if share else node.shares_nothing
-        payload = coding.join(coding.encode(node, array, shared))
+        shared = fit(node, array, reference) if share else node.shares_nothing
+        payload = coding.join(coding.encode(node, array, shared, reference=reference))
     except NotRepresentable:
         assume(False)
-    wanted = coding.decode(node, payload, spec_of(array), shared)
+    wanted = coding.decode(node, payload, spec_of(array), shared, reference=reference)
     packed = pack_shared(shared)
     for written in (text, format_tree(node)):
-        found = decode(parse(written), payload, array.shape, array.dtype, packed)
+        found = decode(parse(written), payload, array.shape, array.dtype, packed, reference)
         assert found.dtype == wanted.dtype
         assert found.shape == wanted.shape
         assert found.tobytes() == wanted.tobytes()
@@ -141,6 +145,13 @@ def test_payloads_decode_to_the_same_bytes(text, array):
     check(text, array)
 
 
+@settings(max_examples=40)
+@given(arrays())
+def test_squares_decode_to_the_same_bytes(array):
+    with np.errstate(all="ignore"):
+        check("rank1", array * array)
+
+
 @pytest.mark.parametrize("text", ["ans(contexts=8, trellis=8)", "huffman(contexts=4)", "floats"])
 def test_columns_that_chunks_share(text):
     random = np.random.default_rng(3)
@@ -157,7 +168,7 @@ def test_tables_that_chunks_share(text):
 
 
 def test_it_runs_alone(tmp_path):
-    source = VERSIONS[-2] / "model.safetensors.max.tc.safetensors"
+    source = VERSIONS[8] / "model.safetensors.max.tc.safetensors"
     target = tmp_path / "model.safetensors"
     command = [sys.executable, "-X", "importtime", "-m", "reference", str(source), str(target)]
     done = subprocess.run(command, cwd=TESTS, check=True, capture_output=True, text=True)

@@ -80,16 +80,21 @@ def _parse_node(tokens: list[str]) -> Node:
 
 
 def decode(
-    node: Node, data: bytes, shape: Shape, dtype: np.dtype, shared: bytes = b""
+    node: Node,
+    data: bytes,
+    shape: Shape,
+    dtype: np.dtype,
+    shared: bytes = b"",
+    reference: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the array of a node's bytes."""
+    """Return the array of a node's bytes; the root may use a reference."""
     mark, body = data[0], data[1:]
     if mark == 0:
         found = np.frombuffer(body, np.uint8)
     elif mark > 1:
         raise ValueError(f"a node begins with {mark}")
     elif node.codec.kind == "transform":
-        found = PartsOf(node, body, shape, dtype, shared).joined()
+        found = PartsOf(node, body, shape, dtype, shared, reference).joined()
     elif 0 in shape:
         found = np.empty(0, dtype)
     else:
@@ -97,7 +102,7 @@ def decode(
             chosen = node.parts["bytes"]
             body = chosen.codec.decode(body, **chosen.fields)
         own = take_sized(shared)[0] if shared else b""
-        found = node.codec.decode(Leaf(body, shape, dtype, own), **node.fields)
+        found = node.codec.decode(Leaf(body, shape, dtype, own, reference), **node.fields)
     return np.ascontiguousarray(found).reshape(-1).view(dtype).reshape(shape)
 
 
@@ -105,9 +110,15 @@ class PartsOf:
     """The parts of a transform (see `codec.Parts`), read one after the other."""
 
     def __init__(
-        self, node: Node, data: bytes, shape: Shape, dtype: np.dtype, shared: bytes
+        self,
+        node: Node,
+        data: bytes,
+        shape: Shape,
+        dtype: np.dtype,
+        shared: bytes,
+        reference: np.ndarray | None = None,
     ) -> None:
-        self._node = node
+        self._node, self.reference = node, reference
         self._left = data
         self.shape, self.dtype = shape, dtype
         self.shared, self._shared_left = take_sized(shared) if shared else (b"", b"")

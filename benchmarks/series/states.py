@@ -1,0 +1,106 @@
+"""Training states that lose something: by policies, by settings of their own, by ExCP."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.series.excp import excp
+from tensorcomp.codecs.base import spec_of
+from tensorcomp.codecs.payload import approximate, decode, encode, join
+from tensorcomp.codecs.tree import Node
+from tensorcomp.metrics.distortion import ErrorSums, measure
+from tensorcomp.planning.lossless import plan_lossless
+from tensorcomp.planning.plan import TensorPlan
+from tensorcomp.planning.policies import GUARD, POLICIES, Lossy, plan_by
+from tensorcomp.planning.roles.classify import classify
+from tensorcomp.planning.trials import fit_steps
+
+Arrays = dict[str, np.ndarray]
+PREFIXES = ("", "exp_avg.", "exp_avg_sq.")  # of weights and moments
+_DROPPED, _RANK_1 = POLICIES["archive"][1:]
+_FIRST = POLICIES["resume"][1]
+
+
+@dataclass(frozen=True)
+class State:
+    """Weights, first and second moments by the same names, and the count of steps."""
+
+    weights: Arrays
+    first: Arrays
+    second: Arrays
+    step: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all three."""
+        return 12 * sum(array.size for array in self.weights.values())
+
+    def tensors(self) -> Arrays:
+        """Return the tensors of a file."""
+        parts = zip(PREFIXES, (self.weights, self.first, self.second), strict=True)
+        return {prefix + name: array for prefix, part in parts for name, array in part.items()}
+
+
+@dataclass(frozen=True)
+class Coded:
+    """What a state is restored to, and the bytes of its payloads."""
+
+    state: State
+    nbytes: int
+
+
+def weights_of(step: float, quantizer: str = "trellis", bound: bool = False) -> Lossy:
+    """Return the rule of weights in steps of an update."""
+    template = f"update(values={quantizer}($step))"
+    return Lossy(POLICIES["resume"][0].roles, template, step, True, GUARD if bound else None)
+
+
+# What is coded by which rules: policies, and what they are chosen from.
+SETTINGS: Mapping[str, Sequence[Lossy]] = {
+    "policy resume": POLICIES["resume"],
+    "policy archive": POLICIES["archive"],
+    "w step 0.75, m step 2, v rank 1": (weights_of(0.75), _FIRST, _RANK_1),
+    "w step 1, m step 2, v rank 1": (weights_of(1), _FIRST, _RANK_1),
+    "w step 2, m zero, v rank 1": (weights_of(2), _DROPPED, _RANK_1),
+    "w step 3.9, m zero, v rank 1": (weights_of(3.9, "uniform"), _DROPPED, _RANK_1),
+    "v rank 1": (_RANK_1,),
+    "m zero": (_DROPPED,),
+}
+EXCP: Mapping[str, float | None] = {"ExCP": 2.5, "ExCP as published": None}
+
+
+def coded(state: State, base: Arrays, setting: str) -> Coded:
+    """Code a state by a setting and decode it again; `base` is what a decoder has."""
+    if setting == "exact":
+        return Coded(state, state.nbytes)
+    if setting in EXCP:
+        parts, nbytes = excp(state.weights, state.first, state.second, base, EXCP[setting])
+        return Coded(State(*parts, state.step), nbytes)
+    total, restored = 0, Arrays()
+    for name, array in state.tensors().items():
+        role = classify(name, "F32", array.shape)
+        reference = base.get(name)
+        plan = plan_by(SETTINGS[setting], setting, role, array, reference)
+        data, restored[name] = _coded(array, plan or TensorPlan(), reference)
+        total += len(data)
+    parts = [{name: restored[prefix + name] for name in state.weights} for prefix in PREFIXES]
+    return Coded(State(*parts, state.step), total)
+
+
+def _coded(
+    array: np.ndarray, plan: TensorPlan, reference: np.ndarray | None
+) -> tuple[bytes, np.ndarray]:
+    """Return an array's payload by a plan, within its bound, and what it decodes to."""
+
+    def errors(tree: Node) -> ErrorSums:
+        return measure(array, approximate(tree, array, reference=reference))
+
+    tree = plan.tree
+    bound = plan.bound
+    if tree is not None and bound is not None and bound.used(errors(tree).rel_l2, 0.0) > 1:
+        tree = fit_steps(tree, bound, errors)
+    if tree is None:
+        tree = plan_lossless(array, "balanced").tree
+    data = join(encode(tree, array, reference=reference))
+    return data, decode(tree, data, spec_of(array), reference=reference)
