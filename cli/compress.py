@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     "Of a folder: compress the shards of one part, from 0/N, on one of many machines; tensorcomp "
     "merge puts them together.",
 )
+@option(
+    "--dedup",
+    "Of a folder of many models: store once what they share, each file against its nearest "
+    "relative, which is found by itself.",
+)
 @report
 @metrics
 @as_json
@@ -45,6 +50,7 @@ def compress(
     replace: Any,
     keep_names: bool,
     part: str | None,
+    dedup: bool,
     metrics: Path | None,
     **asked: Any,
 ) -> Result:
@@ -66,6 +72,9 @@ def compress(
     With --part, the shards of one part are compressed into NAME.tc.partial. What a run before had
     finished is left as it is; a size needs a --plan, since it is of all shards together.
 
+    With --dedup, files of the output need each other: keep the folder whole. Of a damaged one,
+    verify names the files that it takes with it.
+
     With --prune, the weights of lowest score are set to zero first; budgets then hold for the
     others.
 
@@ -77,6 +86,7 @@ def compress(
       tensorcomp compress model.safetensors --bits-per-weight 3 \\
           --stats stats.safetensors
       tensorcomp compress model --part 0/8
+      tensorcomp compress models --dedup
       tensorcomp compress model.safetensors --codec 'linear=affine(4, 128)'
       tensorcomp compress model.safetensors --prune magnitude --sparsity 0.5
     """  # noqa: D301 - \b keeps the example's lines as they are
@@ -94,6 +104,7 @@ def compress(
             replace=replace,
             keep_names=keep_names,
             part=part,
+            dedup=dedup,
             progress=watch,
             options=options,
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tensorcomp.api.compress_related import compress_related
 from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.replace import LOSES, Replace, Replacement, check_model, require_room
 from tensorcomp.container.compressed_folder import indexes_for_hosts
@@ -46,6 +47,7 @@ def compress(
     keep_names: bool = False,
     part: str | tuple[int, int] | None = None,
     executor: Executor | None = None,
+    dedup: bool = False,
     progress: Progress | None = None,
     options: CompressOptions | None = None,
     **keywords: Unpack[CompressKeywords],
@@ -75,6 +77,9 @@ def compress(
     executor : concurrent.futures.Executor, optional
         Of a folder: compress each shard on one of its workers, which see the same paths. What a
         worker that died was at is compressed again; a run that was killed is continued by the next.
+    dedup : bool
+        Of a folder of many models: code each file against its nearest relative in the folder, so
+        that what they share is stored once. Files of the output need each other then.
     progress : Progress, optional
     options : CompressOptions, optional
         Settings of compression; or give its fields as keywords.
@@ -102,6 +107,8 @@ def compress(
     begun = time.perf_counter()
     options = CompressOptions(**keywords) if options is None else options
     progress = progress or Progress()
+    if dedup and (replace or part is not None or executor is not None):
+        raise PlanError("expected dedup=True alone, got replace, part or executor; leave out one")
     if part is not None or executor is not None:
         if replace or None not in (part, executor):
             raise PlanError("expected part=…, executor=… or replace=True, got two; leave out one")
@@ -131,9 +138,10 @@ def compress(
         target = location(out) if out is not None else default_output(model.path)
         rereads = not options.is_lossless or bool(options.plan or options.prune)
         with with_copies(model, progress, every=rereads) as model:
-            if model.is_folder:
+            if model.is_folder or dedup:
                 outputs = output_names(model, keep_names=keep_names)
-                results = _compress_folder(model, target, outputs, options, progress, force=force)
+                write = compress_related if dedup else _compress_folder
+                results = write(model, target, outputs, options, progress, force=force)
             else:
                 results = _compress_file(model, target, options, progress, force=force)
         files = dict(zip(model.shards, results, strict=True))

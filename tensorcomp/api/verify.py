@@ -95,8 +95,8 @@ def verify(
     Raises
     ------
     CheckpointError, FormatError
-        If a file cannot be read at all, a base is not found, a store fails, or a codec's package
-        is missing.
+        If a file cannot be read at all, the base of a single file is not found, a store fails, or
+        a codec's package is missing.
     OptionError, PlanError
         If there are statistics without the original, or of another model.
     """
@@ -117,9 +117,14 @@ def verify(
         originals = {model.shards[0]: location(against)}
     checks = []
     for shard in model.shards:
-        known = calibrated.get(shard)
-        with CompressedFile(model.file(shard), model.bases) as file:
-            checks += _verify_file(file, originals.get(shard), known, threads, progress)
+        known, original = calibrated.get(shard), originals.get(shard)
+        try:
+            with CompressedFile(model.file(shard), model.bases) as file:
+                checks += _verify_file(file, original, known, threads, progress)
+        except MissingBaseError as error:
+            if not model.is_folder:
+                raise
+            checks.append(Check(model.file(shard), "", str(error)))  # others may be sound
     return checks
 
 

@@ -95,6 +95,8 @@ class Checkpoint(ABC):
         Whether what `read` returns takes memory: it is no view of a file.
     notes : sequence of str, or None
         What is compressed as bytes, and why, each a line; None if only the arrays can tell.
+    known_as : str
+        Where files that are coded against it find it; by default the file's name.
     """
 
     kind: str = "safetensors"
@@ -106,6 +108,7 @@ class Checkpoint(ABC):
     hidden: frozenset[str] = frozenset()
     copies: bool = False
     notes: Sequence[str] | None = None
+    known_as: str = ""
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:

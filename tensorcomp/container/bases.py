@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from tensorcomp.errors import FormatError, MissingBaseError, TensorcompError
 from tensorcomp.io.locations import is_remote
 
 _MAX_DEPTH = 64  # of a chain of bases
+_LOOKED = 1 << 26  # bytes of small tensors by which a base that is not compressed is told
 _REALS = ("F64", "F32", "F16", "BF16")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".h5", ".onnx")
 
@@ -266,7 +268,7 @@ class Bases:
                     if path.suffix in _SUFFIXES and path != own and path.is_file()
                 }
             yield from sorted(
-                sizes, key=lambda p: (p.name != base.name, sizes[p] != base.nbytes, p)
+                sizes, key=lambda p: (p.name != Path(base.name).name, sizes[p] != base.nbytes, p)
             )
 
     def _fits(self, index: int, file: Checkpoint) -> bool:
@@ -280,9 +282,9 @@ class Bases:
         known = [(one, file.known_digest(one.tensor)) for one in digests]
         if any(known_digest for _, known_digest in known):
             return all(known_digest in ("", one.digest) for one, known_digest in known)
-        smallest = min(
-            digests,
-            key=lambda one: infos[file.aliases.get(one.tensor, one.tensor)].nbytes,
-            default=None,
-        )
-        return smallest is None or tensor_digest(file, smallest.tensor) == smallest.digest
+        sizes = [infos[file.aliases.get(one.tensor, one.tensor)].nbytes for one in digests]
+        # Relatives have equal tensors: a few do not tell them apart.
+        few = sorted(zip(sizes, digests, strict=True))
+        ends = itertools.accumulate(size for size, _ in few)
+        looked = [one for (size, one), end in zip(few, ends, strict=True) if end - size < _LOOKED]
+        return all(tensor_digest(file, one.tensor) == one.digest for one in looked)

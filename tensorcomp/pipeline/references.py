@@ -93,7 +93,7 @@ class References:
             return ()
         return tuple(
             BaseRecord(
-                file.path.name,
+                file.known_as or file.path.name,
                 file.nbytes,
                 base_digest({one.tensor: one.digest for one in used if one.base == index}),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -57,6 +58,15 @@ def _reason(row: TensorSummary) -> str:
     return printable("; ".join(filter(None, (row.reason, role))))
 
 
+class FileFigures(NamedTuple):
+    """Sizes of a compressed file of a folder, and where it finds its bases there."""
+
+    file: str
+    bases: tuple[str, ...]
+    input_bytes: int
+    output_bytes: int
+
+
 @dataclass(frozen=True, repr=False)
 class CheckpointSummary:
     """Sizes of a checkpoint file or folder, and its tensors.
@@ -77,6 +87,8 @@ class CheckpointSummary:
         Whether the sizes are of more than tensors and headers: of what else files hold.
     bases : tuple of BaseRecord
         Files that decoding needs too; not in the sizes.
+    files : tuple of FileFigures
+        Of the compressed files, each.
     """
 
     input_bytes: int
@@ -86,6 +98,7 @@ class CheckpointSummary:
     copied: Copied | None = field(default=None, kw_only=True)
     has_rest: bool = field(default=False, kw_only=True)
     bases: tuple[BaseRecord, ...] = field(default=(), kw_only=True)
+    files: tuple[FileFigures, ...] = field(default=(), kw_only=True)
 
     @property
     def lossy(self) -> bool:
@@ -105,6 +118,12 @@ class CheckpointSummary:
     def pruned(self) -> tuple[TensorSummary, ...]:
         """The tensors that were selected for pruning, equal ones once."""
         return tuple(row for row in self.tensors if row.pruned is not None and row.same_as is None)
+
+    @property
+    def related(self) -> tuple[FileFigures, ...]:
+        """The files of a folder that are coded against other files in it."""
+        names = {one.file for one in self.files}
+        return tuple(one for one in self.files if not names.isdisjoint(one.bases))
 
     @property
     def weights(self) -> int:
@@ -157,7 +176,8 @@ class CheckpointSummary:
             NAME`` for a duplicate, null if it is not compressed. Tensors of a folder also have
             their ``file``. A pruned checkpoint, and each pruned tensor, has ``pruned``; those that
             pruning was asked for and left as they are have ``unpruned``, the reason. What was
-            compressed against a base has ``bases``, their names, sizes and digests. A folder has
+            compressed against a base has ``bases``, their names, sizes and digests; a folder with
+            such files in it, ``files``, the sizes and bases of each. A folder has
             ``copied``, the number and bytes of its other files, with the reason for each that is a
             checkpoint but cannot be read, and ``folder_ratio``, which counts them; the other
             figures do not.
@@ -171,6 +191,7 @@ class CheckpointSummary:
             "tensors": [row.to_dict() for row in self.tensors],
             **({} if pruning is None else {"pruned": pruning}),
             **({"bases": [base._asdict() for base in self.bases]} if self.bases else {}),
+            **({"files": [one._asdict() for one in self.files]} if self.related else {}),
             **({} if copied is None else {"copied": copied._asdict()}),
             **({} if copied is None else {"folder_ratio": self.folder_ratio}),
         }
@@ -221,6 +242,12 @@ class CheckpointSummary:
 
     def bases_line(self) -> list[str]:
         """Return a line of the bases that decoding needs; none without any."""
+        if self.related:
+            before = sum(one.input_bytes for one in self.related)
+            after = sum(one.output_bytes for one in self.related)
+            count = f"{len(self.related):,} of {counted(len(self.files), 'file')}"
+            sizes = f"{bytes_text(before)} in {bytes_text(after)}"
+            return [f"{count} against others: {sizes}, ratio {ratio_text(before / after)}"]
         files = (f"{printable(base.name)} ({bytes_text(base.nbytes)})" for base in self.bases)
         return [f"against {', '.join(files)}: decompressing needs it"] if self.bases else []
 
@@ -256,6 +283,7 @@ def join(summaries: Iterable[CheckpointSummary], copied: Copied | None) -> Check
         copied=copied,
         has_rest=any(part.has_rest for part in parts),
         bases=tuple(dict.fromkeys(base for part in parts for base in part.bases)),
+        files=tuple(one for part in parts for one in part.files),
     )
 
 
@@ -334,8 +362,11 @@ class FileResult(NamedTuple):
         tensors = _with_tied(rows, manifest.aliases)
         sizes = self.input_bytes, self.output_bytes
         rest = bool(manifest.hidden)
+        folder = posixpath.dirname(file or "")
+        bases = (posixpath.join(folder, base.name) for base in manifest.bases)
+        files = (FileFigures(file or "", tuple(map(posixpath.normpath, bases)), *sizes),)
         return CheckpointSummary(
-            *sizes, tensors, compressed=True, has_rest=rest, bases=manifest.bases
+            *sizes, tensors, compressed=True, has_rest=rest, bases=manifest.bases, files=files
         )
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tensorcomp._formatting import bits_text, bytes_text, counted, printable, ratio_text, snr_text
-from tensorcomp._tables import Table
+from tensorcomp._tables import Column, Table
 from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.plan import PlanReport
-from tensorcomp.pipeline.summary import CheckpointSummary
+from tensorcomp.pipeline.summary import CheckpointSummary, FileFigures
 from tensorcomp.pipeline.tensor_summary import TensorSummary
 from tensorcomp.reports.inspect_tables import GAP, planned_line, remarks
 from tensorcomp.reports.report import Plot, Report, Section, Series, Share, layers, shares_section
@@ -34,6 +34,8 @@ def checkpoint_report(result: CompressResult | CheckpointSummary) -> Report:
         shares_section("Bytes by role", by_role, names),
         shares_section("Bytes by layer", layers(shares), names),
     ]
+    if summary.related:
+        sections.insert(0, _files_section(summary.files))
     lost = sorted((row for row in rows if row.rel_l2), key=_quality)
     worst = worst_table(summary.table(), lost, _OF_WORST)
     return Report(
@@ -45,6 +47,19 @@ def checkpoint_report(result: CompressResult | CheckpointSummary) -> Report:
         sections=[*sections, *_rates(rows), *worst] if summary.lossy else sections,
         stored=stored,
     )
+
+
+def _files_section(files: Sequence[FileFigures]) -> Section:
+    """Return a table of the files of a folder, and what they are coded against."""
+    columns = [
+        Column("File", "", lambda one: one.file, printable, left=True),
+        Column("Base", "", lambda one: ", ".join(one.bases) or None, printable, left=True),
+        Column("Before", "", lambda one: one.input_bytes, bytes_text),
+        Column("After", "", lambda one: one.output_bytes, bytes_text),
+        Column("Ratio", "", lambda one: one.input_bytes / one.output_bytes, ratio_text),
+    ]
+    note = "Bars: before in grey, after in blue"
+    return Section("Bytes by file", Table(columns, files), lambda one: one[2:], note)
 
 
 def worst_table(table: Table, rows: Sequence[Any], titles: Sequence[str]) -> list[Section | Plot]:
