@@ -142,14 +142,14 @@ def _written_again(
         "time": step.time,
         "policy": lossy or step.policy,
         "metric": step.metric,
-        "errors": (step.weights_error, step.moments_error),
+        "errors": (step.weights_error, 0.0 if how == _THIN else step.moments_error),
+        "source_bytes": step.source_bytes,
     }
     target = folder / free_name(folder, step.step)
     with opened(folder, journal, step) as old:
         parts: Mapping[str, Checkpoint] = open_parts(old)
         if how == _THIN:
             parts = without_optimizer(parts)
-            about["errors"] = step.weights_error, 0.0
         return write_step(parts, target, about, base, lossy or EXACT, threads)
 
 

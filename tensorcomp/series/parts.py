@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
@@ -35,11 +36,8 @@ Held = TypeVar("Held", bound=Checkpoint)
 
 KEY = "tensorcomp.series"
 # Files of a state in memory.
-MODEL_FILE, OPTIMIZER_FILE, EXTRA_FILE = (
-    "model.safetensors",
-    "optimizer.safetensors",
-    "extra.safetensors",
-)
+MODEL_FILE, OPTIMIZER_FILE = "model.safetensors", "optimizer.safetensors"
+EXTRA_FILE = "extra.safetensors"
 _SUFFIX = ".safetensors"
 _METADATA = {"format": "pt"}
 
@@ -72,18 +70,14 @@ class JoinedCheckpoint(Checkpoint):
             for info in part.tensors:
                 name = prefix + info.name
                 self._places[name] = part, info.name
-                infos.append(TensorInfo(name, info.dtype, info.shape, info.nbytes))
+                infos.append(_named(info, name))
             aliases |= {prefix + name: prefix + held for name, held in part.aliases.items()}
             described.append(_part_to_json(file, prefix, part))
         self.tensors, self.aliases = tuple(infos), aliases
         self.nbytes = sum(part.nbytes for part in parts.values())
         has_state = any(map(is_optimizer, roles_of(infos).values()))
-        self._about = {
-            **about,
-            "source_bytes": self.nbytes,
-            "has_optimizer": has_state or OPTIMIZER_FILE in parts,
-            "parts": described,
-        }
+        held = {"has_optimizer": has_state or OPTIMIZER_FILE in parts, "parts": described}
+        self._about = {"source_bytes": self.nbytes, **about, **held}
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes."""
@@ -93,6 +87,10 @@ class JoinedCheckpoint(Checkpoint):
     def template(self) -> SourceTemplate:
         """Return what makes a safetensors file of all, and tells its parts."""
         return SourceTemplate("safetensors", {"metadata": {KEY: json.dumps(self._about)}})
+
+
+def _named(info: TensorInfo, name: str) -> TensorInfo:
+    return replace(info, name=name)
 
 
 def _part_to_json(file: str, prefix: str, part: Checkpoint) -> dict[str, Any]:
@@ -133,9 +131,8 @@ class Part(Checkpoint):
     ) -> None:
         self._step, self._prefix, self._workers = step, str(about["prefix"]), workers
         self.stored_names = tuple(info.name for info in infos)
-        self.tensors = tuple(
-            TensorInfo(i.name.removeprefix(self._prefix), i.dtype, i.shape, i.nbytes) for i in infos
-        )
+        names = [name.removeprefix(self._prefix) for name in self.stored_names]
+        self.tensors = tuple(map(_named, infos, names))
         packed = about["attachments"].items()
         attachments = {name: base64.b64decode(data, validate=True) for name, data in packed}
         self._template = SourceTemplate(about["kind"], dict(about["structure"]), attachments)
@@ -173,25 +170,24 @@ class Weights(Checkpoint):
 
     def __init__(self, source: Checkpoint) -> None:
         self._source = source
-        roles, rest = (
-            roles_of(source.tensors),
-            unpack_structure(source.template()).get("hidden", ()),
-        )
-        self.tensors = tuple(
-            info
-            for info in source.tensors
-            if not is_optimizer(roles[info.name]) and info.name not in rest
-        )
+        roles = roles_of(source.tensors)
+        rest = set(unpack_structure(source.template()).get("hidden", ()))
+        rest.update(name for name, role in roles.items() if is_optimizer(role))
+        kept = {info.name: info for info in source.tensors if info.name not in rest}
+        # A safetensors file has no aliases: a tied tensor is there under both names.
+        tied = {name: kept[held] for name, held in source.aliases.items() if held in kept}
+        self._names = {name: info.name for name, info in (kept | tied).items()}
+        self.tensors = tuple(_named(info, name) for name, info in (kept | tied).items())
         header = build_header(self.tensors, _METADATA)
         self.nbytes = len(header) + sum(info.nbytes for info in self.tensors)
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes."""
-        return self._source.read(name)
+        return self._source.read(self._names[name])
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes."""
-        return self._source.iter_bytes(name)
+        return self._source.iter_bytes(self._names[name])
 
     def template(self) -> SourceTemplate:
         """Return what a safetensors file of the weights needs besides them."""
@@ -256,8 +252,7 @@ def about_step(file: CompressedFile) -> dict[str, Any]:
     Raises `FormatError` if it is no file of a step.
     """
     try:
-        about = json.loads(file.manifest.template.structure["metadata"][KEY])
-        return dict(about)
+        return dict(json.loads(file.manifest.template.structure["metadata"][KEY]))
     except PARSING_ERRORS as error:
         raise FormatError("is not the file of a step of a series", path=file.where) from error
 

@@ -37,7 +37,7 @@ from tensorcomp.series.write import EXACT, Base, write_step
 
 POLICIES = (EXACT, "resume", "archive")
 DEFAULT_GRACE = 3600.0  # seconds
-_SMALLER = 0.98  # of a keyframe's bytes that a step against it takes at most
+_SMALLER = 0.995  # of a keyframe's bytes that a step against it takes at most
 
 
 class Series:
@@ -223,8 +223,9 @@ class Series:
             target = self.path / free_name(self.path, number)
             policy = str(about["policy"])
             step = write_step(parts, target, about, base, policy, self._threads, progress)
-            write_journal(self.path, Journal.of([*journal.steps, step], journal.trash))
-            return step
+            journal = Journal.of([*journal.steps, step], journal.trash)
+            write_journal(self.path, journal)
+            return journal.find(number)
 
     def _base(self, journal: Journal, number: int) -> Base | None:
         """Return the step before, or a base of all where that is too deep; None for a keyframe."""
