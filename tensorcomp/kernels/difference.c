@@ -1,10 +1,10 @@
 /* A chunk of words coded given a prediction of each, a word too: what is coded is the difference of the two, as integers
    in the order of the floats. How large it will be follows from its unit, which the prediction's exponent tells, and
-   from the levels of its row and column: their sum is an element's context.
+   from its row's level: an element's context is the level less the exponent.
 
    The first byte tells how. 0: every word is its prediction, and nothing follows. 1, where few words are not: an
-   arithmetic coder that passes over equal words at the cost of a multiplication each. 2 | states << 4: tANS as in ans.c,
-   a table a context, of magnitudes' upper three bits; signs and lower bits are stored as they are.
+   arithmetic coder passes over equal words at the cost of a multiplication each. 2 | states << 4: tANS as in ans.c, a
+   table a context, of magnitudes' upper three bits; signs and lower bits are stored as they are.
 
    1: bytes of the first coder (u32), those of two coders in turn, a half of the rows each. 2: bytes of the coder of
    levels and other side information (u32), those bytes, the table of frequencies, four streams, signs and lower bits,
@@ -14,11 +14,10 @@
 
 enum { EQUAL, SPARSE, DENSE };
 enum { EXPONENTS = 256, SPARSE_SHARE = 8, MIN_DENSE = 1 << 13 };
-enum { LEVELS_NONE, LEVELS_ROWS, LEVELS_BOTH };
 
 /* Words of `bytes` bytes: `rest` are all bits but a float's sign, 0 of integers, which have no exponent either. */
 typedef struct {
-    i64 rows, columns, mantissa, levels;
+    i64 rows, columns, mantissa, levels; /* levels: whether rows have some */
     u64 rest;
     const void *reference;
     void *words;
@@ -67,16 +66,16 @@ static i64 log2_ratio(u64 a, u64 b, i64 parts) {
 /* ---- few changes --------------------------------------------------------------------------------------- */
 
 enum {
-    RATE_SUMS = 2 * 15 + EXPONENTS,
+    RATE_SUMS = 15 + EXPONENTS,
     MIDDLE = 8,
     RATE_CONTEXTS = 32,
     RATE_PARTS = 8,
     MOST_RATE = 18 * RATE_PARTS
 };
-enum { SHRUNK = 2 }; /* changes as expected that are added to those of a row or column */
+enum { SHRUNK = 2 }; /* changes as expected that are added to those of a row */
 
 typedef struct {
-    Bit one[RATE_CONTEXTS], length[RATE_CONTEXTS / 4][32], second[RATE_CONTEXTS / 4][32], row[16], column[16];
+    Bit one[RATE_CONTEXTS], length[RATE_CONTEXTS / 4][32], second[RATE_CONTEXTS / 4][32], row[16];
 } Models;
 
 typedef struct {
@@ -84,8 +83,8 @@ typedef struct {
     Coder coders[2]; /* of the first rows and the last ones */
     Models models;
     i64 lowest;             /* sum of the first context */
-    u32 zero_of[RATE_SUMS]; /* probability that a word is its prediction, for row + column + 255 - exponent */
-    u8 *row_levels, *column_levels;
+    u32 zero_of[RATE_SUMS]; /* probability that a word is its prediction, for level + 255 - exponent */
+    u8 *row_levels;
 } Sparse;
 
 INLINE i64 rate_context(const Sparse *s, i64 sum) {
@@ -108,41 +107,35 @@ INLINE i64 code_difference(Coder *c, Models *m, i64 context, i64 difference, int
 }
 
 /* Code a word that is not its prediction, from the range that `coders[lane]` has. */
-#define DEFINE_CHANGE(NAME, BYTES)                                                                     \
-    static __attribute__((noinline)) void NAME(Sparse *s, int lane, i64 i, i64 sum, int decodes) {     \
-        Coder *c = &s->coders[lane];                                                                   \
-        i64 difference = decodes ? 1 : difference_at(&s->c, i, BYTES), context = rate_context(s, sum); \
-        code_bit(c, s->zero_of[sum], 1, decodes);                                                      \
-        difference = code_difference(c, &s->models, context, difference, decodes);                     \
-        if (decodes) put_difference(&s->c, i, difference, BYTES);                                      \
-    }
-DEFINE_CHANGE(code_change_1, 1)
-DEFINE_CHANGE(code_change_2, 2)
-DEFINE_CHANGE(code_change_4, 4)
+static __attribute__((noinline)) void code_change(Sparse *s, int lane, i64 i, i64 sum, i64 bytes,
+                                                  int decodes) {
+    Coder *c = &s->coders[lane];
+    i64 difference = decodes ? 1 : difference_at(&s->c, i, bytes);
+    code_bit(c, s->zero_of[sum], 1, decodes);
+    difference = code_difference(c, &s->models, rate_context(s, sum), difference, decodes);
+    if (decodes) put_difference(&s->c, i, difference, bytes);
+}
 
 /* The next word of a lane; what it needs is in variables of its own. */
-#define CODE_WORD(L)                                                                                      \
-    {                                                                                                     \
-        i64 sum = sum_##L + levels[j] - exponent_of(&s->c, read_word(s->c.reference, at_##L + j, bytes)); \
-        u64 bound = (range_##L >> PROBABILITY_BITS) * s->zero_of[sum];                                    \
-        int changed = decodes ? low_##L >= bound                                                          \
-                              : read_word(s->c.reference, at_##L + j, bytes) !=                           \
-                                    read_word(s->c.words, at_##L + j, bytes);                             \
-        if (!changed) range_##L = bound;                                                                  \
-        if (__builtin_expect(changed || range_##L < LEAST_RANGE, 0)) {                                    \
-            s->coders[L].range = range_##L;                                                               \
-            if (!changed) renormalize(&s->coders[L], decodes);                                            \
-            else if (bytes == 1) code_change_1(s, L, at_##L + j, sum, decodes);                           \
-            else if (bytes == 2) code_change_2(s, L, at_##L + j, sum, decodes);                           \
-            else code_change_4(s, L, at_##L + j, sum, decodes);                                           \
-            range_##L = s->coders[L].range;                                                               \
-            low_##L = s->coders[L].low;                                                                   \
-        }                                                                                                 \
+#define CODE_WORD(L)                                                                          \
+    {                                                                                         \
+        i64 sum = sum_##L - exponent_of(&s->c, read_word(s->c.reference, at_##L + j, bytes)); \
+        u64 bound = (range_##L >> PROBABILITY_BITS) * s->zero_of[sum];                        \
+        int changed = decodes ? low_##L >= bound                                              \
+                              : read_word(s->c.reference, at_##L + j, bytes) !=               \
+                                    read_word(s->c.words, at_##L + j, bytes);                 \
+        if (!changed) range_##L = bound;                                                      \
+        if (__builtin_expect(changed || range_##L < LEAST_RANGE, 0)) {                        \
+            s->coders[L].range = range_##L;                                                   \
+            if (!changed) renormalize(&s->coders[L], decodes);                                \
+            else code_change(s, L, at_##L + j, sum, bytes, decodes);                          \
+            range_##L = s->coders[L].range;                                                   \
+            low_##L = s->coders[L].low;                                                       \
+        }                                                                                     \
     }
 
 /* Code a row of each lane; one that is below 0 is left out. */
 INLINE void code_rows(Sparse *s, i64 first, i64 second, i64 bytes, int decodes) {
-    const u8 *levels = s->column_levels;
     i64 columns = s->c.columns, at_0 = first * columns, at_1 = second * columns;
     i64 sum_0 = (first < 0 ? 0 : s->row_levels[first]) + EXPONENTS - 1;
     i64 sum_1 = (second < 0 ? 0 : s->row_levels[second]) + EXPONENTS - 1;
@@ -185,16 +178,13 @@ static u32 zero_of_rate(i64 rate) {
     return CERTAIN - (u32)min64(max64(one, 1), CERTAIN - 1024);
 }
 
-/* What precedes the rows: the lowest sum, levels of columns, rates. counts: words and changes of each sum. */
+/* What precedes the rows: the lowest sum, rates. counts: words and changes of each sum. */
 static void code_rates(Sparse *s, u64 (*counts)[2], int decodes) {
     Coder *c = &s->coders[0];
     i64 first = RATE_CONTEXTS - 1, last = 0, rate = MOST_RATE;
     u64 found[RATE_CONTEXTS][2] = {{0}};
     u32 zeros[RATE_CONTEXTS];
     s->lowest = code_plain(c, s->lowest, 9, decodes);
-    if (s->c.levels == LEVELS_BOTH)
-        for (i64 j = 0; j < s->c.columns; j++)
-            s->column_levels[j] = (u8)code_tree(c, s->models.column, s->column_levels[j], 4, decodes);
     for (i64 k = 0; !decodes && k < RATE_SUMS; k++) {
         i64 context = rate_context(s, k);
         for (int j = 0; j < 2; j++) found[context][j] += counts[k][j];
@@ -216,7 +206,7 @@ static void code_rates(Sparse *s, u64 (*counts)[2], int decodes) {
     for (i64 k = 0; k < RATE_SUMS; k++) s->zero_of[k] = zeros[rate_context(s, k)];
 }
 
-/* Words and changes of each sum of row, column and exponent. */
+/* Words and changes of each level less exponent. */
 INLINE void count_changes(const Sparse *s, u64 (*counts)[2], i64 bytes) {
     memset(counts, 0, RATE_SUMS * sizeof *counts);
     for (i64 r = 0; r < s->c.rows; r++) {
@@ -224,44 +214,38 @@ INLINE void count_changes(const Sparse *s, u64 (*counts)[2], i64 bytes) {
         if (!s->row_levels[r]) continue;
         for (i64 j = 0; j < s->c.columns; j++) {
             u64 y = read_word(s->c.reference, at + j, bytes);
-            u64 *own = counts[sum + s->column_levels[j] - exponent_of(&s->c, y)];
+            u64 *own = counts[sum - exponent_of(&s->c, y)];
             own[0]++;
             own[1] += y != read_word(s->c.words, at + j, bytes);
         }
     }
 }
 
-/* Levels of rows, and of columns if they have some: octaves of how often words change, next to what their exponents let
-   expect. by_row, by_column: [expected × CERTAIN, changes], zeros at first. */
-INLINE void find_rate_levels(Sparse *s, u64 (*counts)[2], u64 (*by_row)[2], u64 (*by_column)[2], i64 bytes) {
+/* Levels of rows: octaves of how often words change, next to what their exponents let expect. */
+INLINE void find_rate_levels(Sparse *s, u64 (*counts)[2], i64 bytes) {
     u32 share[EXPONENTS];
     for (i64 e = 0; e < EXPONENTS; e++) {
-        u64 *own = counts[2 * MIDDLE + EXPONENTS - 1 - e];
-        share[e] = (u32)(own[1] * CERTAIN / max64((i64)own[0], 1));
+        u64 *own = counts[MIDDLE + EXPONENTS - 1 - e];
+        share[e] = (u32)(own[1] * CERTAIN / maxu(own[0], 1));
     }
-    for (i64 r = 0; r < s->c.rows; r++)
-        for (i64 j = 0, i = r * s->c.columns; j < s->c.columns; j++, i++) {
+    for (i64 r = 0, i = 0; r < s->c.rows; r++) {
+        u64 expected = 0, changes = 0;
+        for (i64 stop = i + s->c.columns; i < stop; i++) {
             u64 y = read_word(s->c.reference, i, bytes);
-            u64 one = y != read_word(s->c.words, i, bytes), expected = share[exponent_of(&s->c, y)];
-            by_row[r][0] += expected, by_row[r][1] += one;
-            by_column[j][0] += expected, by_column[j][1] += one;
+            expected += share[exponent_of(&s->c, y)];
+            changes += y != read_word(s->c.words, i, bytes);
         }
-    for (i64 i = 0; i < s->c.rows + s->c.columns; i++) {
-        u64 *own = i < s->c.rows ? by_row[i] : by_column[i - s->c.rows];
-        i64 octaves = log2_ratio((own[1] + SHRUNK) * CERTAIN, own[0] + SHRUNK * CERTAIN, 1);
-        u8 level = (u8)min64(max64(MIDDLE + octaves, 1), 15);
-        if (i < s->c.rows) s->row_levels[i] = own[1] ? level : 0;
-        else if (s->c.levels == LEVELS_BOTH) s->column_levels[i - s->c.rows] = level;
+        i64 octaves = log2_ratio((changes + SHRUNK) * CERTAIN, expected + SHRUNK * CERTAIN, 1);
+        s->row_levels[r] = changes ? (u8)min64(max64(MIDDLE + octaves, 1), 15) : 0;
     }
 }
 
 /* Set up a coder of rows that have no levels yet. */
 static i64 new_sparse(Sparse *s, const Pair *c, Scratch *scratch) {
-    TAKE(u8, levels, c->rows + c->columns);
-    memset(levels, MIDDLE, (size_t)(c->rows + c->columns));
+    TAKE(u8, levels, c->rows);
+    memset(levels, MIDDLE, (size_t)c->rows);
     s->c = *c;
     s->row_levels = levels;
-    s->column_levels = levels + c->rows;
     new_bits((Bit *)&s->models, sizeof s->models / sizeof(Bit));
     return 0;
 }
@@ -273,10 +257,7 @@ INLINE i64 encode_sparse(Sparse *s, u64 (*counts)[2], u8 *out, i64 room, i64 byt
     for (i64 k = 0; k < RATE_SUMS; k++) mean += (i64)counts[k][0] * k;
     s->lowest = max64(mean / n - RATE_CONTEXTS / 2, 0);
     if (s->c.levels) {
-        TAKE(u64, sums, 2 * (s->c.rows + s->c.columns));
-        memset(sums, 0, (size_t)(s->c.rows + s->c.columns) * 2 * sizeof *sums);
-        u64(*pairs)[2] = (u64(*)[2])sums;
-        find_rate_levels(s, counts, pairs, pairs + s->c.rows, bytes);
+        find_rate_levels(s, counts, bytes);
         count_changes(s, counts, bytes);
     }
     s->coders[0] = new_coder(out + 5, room - 5, 0);
@@ -294,23 +275,18 @@ INLINE i64 encode_sparse(Sparse *s, u64 (*counts)[2], u8 *out, i64 room, i64 byt
 /* ---- many changes -------------------------------------------------------------------------------------- */
 
 enum { CLASS_BITS = 7, CLASSES = 121, BINS = 64, LEVEL_BITS = 6, MOST_LEVEL = (1 << LEVEL_BITS) - 1 };
-enum { BIN_SUMS = 2 * MOST_LEVEL + 4 * EXPONENTS, TABLE_ENTRY = 5 }; /* bits that an entry takes, about */
-enum { SIZE_BITS = 40, DENSE_BLOCK = 1024, LEAST_STATES = 10 };
+enum { BIN_SUMS = MOST_LEVEL + 4 * EXPONENTS, TABLE_ENTRY = 7 }; /* bits that an entry takes, about */
+enum { SIZE_BITS = 40, DENSE_BLOCK = 1024, LEAST_STATES = 8 };
 
 /* A magnitude's upper three bits, and how many bits are below. */
 INLINE i64 low_bits_of(u64 magnitude) { return 61 - leading_zeros(magnitude | 4); }
-INLINE i64 class_of(u64 magnitude) {
-    i64 low = low_bits_of(magnitude);
-    return (low << 2) + (i64)(magnitude >> low);
-}
-
 typedef struct {
     Pair c;
-    Bit rows[1 << LEVEL_BITS], columns[1 << LEVEL_BITS], present[2];
-    u8 *row_levels, *column_levels;
+    Bit rows[1 << LEVEL_BITS], present[2];
+    u8 *row_levels;
     i64 states, lowest, contexts; /* half the sum of the first bin */
     u8 ends[BINS];                /* the bin behind each context's */
-    u8 bin_of[BIN_SUMS];          /* row + column + 4 × (255 - exponent) */
+    u8 bin_of[BIN_SUMS];          /* level + 4 × (255 - exponent) */
     u16 classes[CLASSES];         /* those that occur, ascending */
     i64 size;
     i64 sizes[6]; /* bits of the four streams, those stored as they are, bytes of the table */
@@ -318,12 +294,12 @@ typedef struct {
 } Dense;
 
 static i64 new_dense(Dense *d, const Pair *c, Scratch *scratch) {
-    TAKE(u8, levels, c->rows + c->columns);
-    memset(levels, 0, (size_t)(c->rows + c->columns));
+    TAKE(u8, levels, c->rows);
+    memset(levels, 0, (size_t)c->rows);
     d->c = *c;
     d->row_levels = levels;
-    d->column_levels = levels + c->rows;
-    new_bits(d->rows, 2 * (1 << LEVEL_BITS) + 2);
+    d->size = 0;
+    new_bits(d->rows, (1 << LEVEL_BITS) + 2);
     return 0;
 }
 
@@ -331,16 +307,14 @@ static void fill_bins(Dense *d) {
     for (i64 k = 0; k < BIN_SUMS; k++) d->bin_of[k] = (u8)min64(max64((k >> 1) - d->lowest, 0), BINS - 1);
 }
 
-INLINE i64 bin_sum(const Dense *d, i64 row, i64 column, u64 reference) {
-    return row + d->column_levels[column] + 4 * (EXPONENTS - 1 - exponent_of(&d->c, reference));
+INLINE i64 bin_sum(const Dense *d, i64 level, u64 reference) {
+    return level + 4 * (EXPONENTS - 1 - exponent_of(&d->c, reference));
 }
 
 /* Levels, contexts, classes that occur, and sizes, coded. Return whether they can be right. */
 static int code_side(Dense *d, Coder *c, int decodes) {
     for (i64 r = 0; d->c.levels && r < d->c.rows; r++)
         d->row_levels[r] = (u8)code_tree(c, d->rows, d->row_levels[r], LEVEL_BITS, decodes);
-    for (i64 j = 0; d->c.levels == LEVELS_BOTH && j < d->c.columns; j++)
-        d->column_levels[j] = (u8)code_tree(c, d->columns, d->column_levels[j], LEVEL_BITS, decodes);
     d->lowest = code_plain(c, d->lowest, 10, decodes);
     d->contexts = code_plain(c, d->contexts - 1, 5, decodes) + 1;
     for (i64 k = 0, last = 0; k < d->contexts; last = d->ends[k++]) {
@@ -383,34 +357,22 @@ static i64 quarters_of(double value) {
            (mantissa > 1.8340);
 }
 
-/* The highest level is that of the greatest mean; sums are overwritten. */
-static void cut_means(const double *sums, i64 n, u8 *out) {
-    i64 most = INT64_MIN;
-    for (i64 i = 0; i < n; i++)
-        if (sums[i] > 0) most = max64(most, quarters_of(sums[i]));
-    for (i64 i = 0; i < n; i++)
-        out[i] = (u8)(sums[i] > 0 ? max64(MOST_LEVEL - (most - quarters_of(sums[i])), 0) : 0);
-}
-
-/* Quarter octaves of the mean distance of rows, then of columns of rows made alike. Sums have a fixed order. */
+/* Levels of rows: quarter octaves of the mean distance, those of the greatest the highest. Sums have a fixed order. */
 INLINE i64 find_distance_levels(Dense *d, i64 bytes, Scratch *scratch) {
-    i64 rows = d->c.rows, columns = d->c.columns;
-    TAKE(double, by_row, rows);
-    TAKE(double, by_column, columns);
-    TAKE(float, distances, columns);
-    memset(by_column, 0, (size_t)columns * sizeof *by_column);
-    for (i64 r = 0; r < rows; r++) {
-        double sums[8] = {0};
-        for (i64 j = 0; j < columns; j++) distances[j] = distance_at(&d->c, r * columns + j, bytes);
-        for (i64 j = 0; j + 8 <= columns; j += 8)
-            for (int k = 0; k < 8; k++) sums[k] += distances[j + k];
-        for (i64 j = columns & ~(i64)7; j < columns; j++) sums[0] += distances[j];
-        by_row[r] = ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
-        double factor = by_row[r] > 0 ? 1 / by_row[r] : 0;
-        for (i64 j = 0; j < columns && d->c.levels == LEVELS_BOTH; j++) by_column[j] += distances[j] * factor;
+    TAKE(i64, quarters, d->c.rows);
+    i64 most = 0;
+    for (i64 r = 0, i = 0; r < d->c.rows; r++) {
+        double sums[8] = {1e-300};
+        i64 stop = i + d->c.columns;
+        for (; i + 8 <= stop; i += 8)
+            for (int k = 0; k < 8; k++) sums[k] += distance_at(&d->c, i + k, bytes);
+        for (; i < stop; i++) sums[0] += distance_at(&d->c, i, bytes);
+        for (int k = 4; k; k /= 2)
+            for (int l = 0; l < k; l++) sums[l] += sums[k + l];
+        quarters[r] = quarters_of(sums[0]) + (1 << 14); /* above 0 */
+        most = max64(most, quarters[r]);
     }
-    cut_means(by_row, rows, d->row_levels);
-    if (d->c.levels == LEVELS_BOTH) cut_means(by_column, columns, d->column_levels);
+    for (i64 r = 0; r < d->c.rows; r++) d->row_levels[r] = (u8)max64(MOST_LEVEL - most + quarters[r], 0);
     return 0;
 }
 
@@ -418,8 +380,7 @@ INLINE i64 find_distance_levels(Dense *d, i64 bytes, Scratch *scratch) {
 INLINE void choose_bins(Dense *d, i64 bytes) {
     i64 n = d->c.rows * d->c.columns, step = n / 4096 + 1, sum = 0, seen = 0;
     for (i64 i = 0; i < n; i += step, seen++)
-        sum += bin_sum(d, d->row_levels[i / d->c.columns], i % d->c.columns,
-                       read_word(d->c.reference, i, bytes));
+        sum += bin_sum(d, d->row_levels[i / d->c.columns], read_word(d->c.reference, i, bytes));
     d->lowest = max64(sum / seen / 2 - BINS / 2, 0);
     fill_bins(d);
 }
@@ -433,7 +394,7 @@ INLINE i64 index_differences(const Dense *d, u16 *indices, u32 *counts, u8 *plai
             i64 difference = difference_at(&d->c, i, bytes);
             u64 magnitude = (u64)(difference < 0 ? -difference : difference);
             i64 low = low_bits_of(magnitude);
-            i64 bin = d->bin_of[bin_sum(d, d->row_levels[r], j, read_word(d->c.reference, i, bytes))];
+            i64 bin = d->bin_of[bin_sum(d, d->row_levels[r], read_word(d->c.reference, i, bytes))];
             u16 index = (u16)(bin << CLASS_BITS | ((low << 2) + (i64)(magnitude >> low)));
             indices[i] = index;
             counts[index]++;
@@ -553,7 +514,7 @@ INLINE i64 encode_dense(Dense *d, const i32 *log2, u8 *out, i64 room, i64 bytes,
     join_bins(d, counts);
     if (find_frequencies(d, counts, log2, frequencies, scratch)) return NO_MEMORY;
     i64 table = (pack_table(frequencies, d->contexts, d->size, NULL) + 7) / 8, stored = (d->sizes[4] + 7) / 8;
-    i64 side = 2 * (d->c.rows + d->c.columns) + 256;
+    i64 side = 2 * d->c.rows + 256;
     TAKE(u8, packed, table + 8);
     TAKE(u8, streams, 2 * n + 64);
     memset(packed, 0, (size_t)table + 8);
@@ -597,8 +558,8 @@ static Pair chunk_of(const Arg *reference, const Arg *words, i64 mantissa, u64 r
 }
 static int is_chunk(const Pair *c, i64 bytes) {
     u64 most = bytes < 8 ? ((u64)1 << (8 * bytes - 1)) - 1 : 0;
-    return c->levels >= LEVELS_NONE && c->levels <= LEVELS_BOTH && (c->rest == 0 || c->rest == most) &&
-           c->mantissa >= 0 && c->mantissa <= 23 && c->rest >> c->mantissa < EXPONENTS;
+    return (c->rest == 0 || c->rest == most) && c->mantissa >= 0 && c->mantissa <= 23 &&
+           c->rest >> c->mantissa < EXPONENTS;
 }
 
 ENTRY(difference_encode) {
@@ -657,7 +618,6 @@ INLINE i64 decode_dense(const Pair *c, const Arg *data, i64 bytes, Scratch *scra
     TAKE(Dense, d, 1);
     if (new_dense(d, c, scratch)) return NO_MEMORY;
     d->states = in[0] >> 4;
-    d->size = 0;
     if (rest < 8 || d->states < LEAST_STATES || d->states > MOST_STATE_BITS) return WRONG_SIZE;
     i64 side = (i64)(u32)(load16(in + 1) | (u32)load16(in + 3) << 16), at = 5 + side;
     if (side > rest) return WRONG_SIZE;
@@ -697,7 +657,7 @@ INLINE i64 decode_dense(const Pair *c, const Arg *data, i64 bytes, Scratch *scra
         for (i64 k = 0; k < count;) {
             i64 stop = min64(count, k + c->columns - column), level = d->row_levels[row];
             for (; k < stop; k++, column++)
-                bases[k] = base_of[bin_sum(d, level, column, read_word(c->reference, start + k, bytes))];
+                bases[k] = base_of[bin_sum(d, level, read_word(c->reference, start + k, bytes))];
             if (column == c->columns) column = 0, row++;
         }
         decode_some_16(&r, bases, classes, count);

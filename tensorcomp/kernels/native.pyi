@@ -24,8 +24,8 @@ def difference_encode(
 ) -> int:
     """Code words (R, C) given their predictions; return the bytes, 0 if `out` is too short.
 
-    mantissa: bits of a float's mantissa; rest: all its bits but the sign, 0 of integers. levels: 0
-    none, 1 of rows, 2 of columns as well. log2: of 0 … 2**states, in 2**-20.
+    mantissa: bits of a float's mantissa; rest: all its bits but the sign, 0 of integers. levels:
+    whether rows have some. log2: of 0 … 2**states, in 2**-20.
     """
 
 def difference_decode(

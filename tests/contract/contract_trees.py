@@ -27,7 +27,12 @@ TREES: dict[str, tuple[str, ...]] = {
     "cast": ('cast("BF16")', 'cast("F16", values=raw)', 'cast("F8_E4M3")', 'cast("F8_E5M2")'),
     "channel": ("channel", "channel(0.1, mask=raw)", "channel(0.9, values=uniform(0.01))"),
     "constant": ("constant",),
-    "difference": ("difference", 'difference("none")', 'difference("rows")'),
+    "difference": (
+        "difference",
+        "difference(levels=false)",
+        "difference(rank=2)",
+        "difference(decay=true)",
+    ),
     "fields": (
         "fields",
         "fields(1, exponent=huffman, mantissa=bitpack)",

