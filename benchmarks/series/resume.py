@@ -23,7 +23,7 @@ from benchmarks.common.models import tiny_lm_script
 from benchmarks.common.reporting import Found, JsonPath, Markdown, note, report
 from benchmarks.series.resume_digits import digit_runs
 from benchmarks.series.resume_tables import sheets
-from benchmarks.series.states import Arrays, State, coded
+from benchmarks.series.states import Arrays, State, coded, file_ratio
 
 STEPS, EVERY, FEW = 1500, 150, 40
 SEEDS = 3
@@ -31,6 +31,7 @@ ONCE = (
     "exact", "policy archive", "policy resume", "w step 2, m zero, v rank 1",
     "w step 3.9, m zero, v rank 1", "ExCP",
 )  # fmt: skip
+LATE = ("exact", "policy archive", "ExCP", "w step 3.9, m zero, v rank 1")
 OFTEN = ("exact", "policy resume", "w step 1, m step 2, v rank 1")
 Run = dict[str, Any]
 
@@ -121,7 +122,7 @@ def restored_once(trainer: Trainer, folder: Path, step: int, setting: str, seed:
     before = trainer.held_out()
     losses = trainer.train(FEW)
     return {
-        "ratio": state.nbytes / found.nbytes,
+        "ratio": 1.0 if setting == "exact" else file_ratio(state, base, setting),
         "at restore": before,
         "last 20": float(np.mean(losses[-20:])),
         "held out": trainer.held_out(),
@@ -134,9 +135,10 @@ def restored_often(trainer: Trainer, folder: Path, setting: str, seed: int) -> R
     trainer.begin(load(folder, STEPS // 2), seed)
     held, ratios, losses = [], [], []
     while trainer.step < STEPS:
-        found = coded(trainer.state(), base, setting)
+        state = trainer.state()
+        found = coded(state, base, setting)
+        ratios.append(1.0 if setting == "exact" else file_ratio(state, base, setting))
         base = found.state.weights
-        ratios.append(found.state.nbytes / found.nbytes)
         trainer.load(found.state)
         losses = trainer.train(EVERY)
         held.append(trainer.held_out())
@@ -154,7 +156,7 @@ def runs(folder: Path, part: Part, known: list[Run], seeds: int) -> Iterator[Run
     trainer = Trainer()
     done = {(run["part"], run["setting"], run["seed"]) for run in known if "seed" in run}
     for seed in range(seeds):
-        for setting in OFTEN if part is Part.RESTORES else ONCE:
+        for setting in {Part.RESTORES: OFTEN, Part.LATE: LATE}.get(part, ONCE):
             if (part, setting, seed) in done:
                 continue
             if part is Part.RESTORES:

@@ -1,10 +1,15 @@
 """Training states that lose something: by policies, by settings of their own, by ExCP."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import numpy as np
+from safetensors.numpy import save_file
 
+import tensorcomp
 from benchmarks.series.excp import excp
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.payload import approximate, decode, encode, join
@@ -12,14 +17,20 @@ from tensorcomp.codecs.tree import Node
 from tensorcomp.metrics.distortion import ErrorSums, measure
 from tensorcomp.planning.lossless import plan_lossless
 from tensorcomp.planning.plan import TensorPlan
-from tensorcomp.planning.policies import GUARD, POLICIES, Lossy, plan_by
+from tensorcomp.planning.policies import (
+    FIRST_MOMENTS,
+    NO_FIRST_MOMENTS,
+    POLICIES,
+    RANK_1,
+    Lossy,
+    policy_plan,
+    updates_by,
+)
 from tensorcomp.planning.roles.classify import classify
 from tensorcomp.planning.trials import fit_steps
 
 Arrays = dict[str, np.ndarray]
 PREFIXES = ("", "exp_avg.", "exp_avg_sq.")  # of weights and moments
-_DROPPED, _RANK_1 = POLICIES["archive"][1:]
-_FIRST = POLICIES["resume"][1]
 
 
 @dataclass(frozen=True)
@@ -50,24 +61,34 @@ class Coded:
     nbytes: int
 
 
-def weights_of(step: float, quantizer: str = "trellis", bound: bool = False) -> Lossy:
-    """Return the rule of weights in steps of an update."""
-    template = f"update(values={quantizer}($step))"
-    return Lossy(POLICIES["resume"][0].roles, template, step, True, GUARD if bound else None)
+def _uniform(step: float) -> Lossy:
+    return updates_by(step, "uniform", bound=None)
 
 
 # What is coded by which rules: policies, and what they are chosen from.
-SETTINGS: Mapping[str, Sequence[Lossy]] = {
+SETTINGS: Mapping[str, tuple[Lossy, ...]] = {
     "policy resume": POLICIES["resume"],
     "policy archive": POLICIES["archive"],
-    "w step 0.75, m step 2, v rank 1": (weights_of(0.75), _FIRST, _RANK_1),
-    "w step 1, m step 2, v rank 1": (weights_of(1), _FIRST, _RANK_1),
-    "w step 2, m zero, v rank 1": (weights_of(2), _DROPPED, _RANK_1),
-    "w step 3.9, m zero, v rank 1": (weights_of(3.9, "uniform"), _DROPPED, _RANK_1),
-    "v rank 1": (_RANK_1,),
-    "m zero": (_DROPPED,),
+    "w step 1, m step 2, v rank 1": (updates_by(1, bound=None), FIRST_MOMENTS, RANK_1),
+    "w step 2, m zero, v rank 1": (updates_by(2, bound=None), NO_FIRST_MOMENTS, RANK_1),
+    "w step 3.9, m zero, v rank 1": (_uniform(3.9), NO_FIRST_MOMENTS, RANK_1),
+    "v rank 1": (RANK_1,),
+    "m zero": (NO_FIRST_MOMENTS,),
 }
 EXCP: Mapping[str, float | None] = {"ExCP": 2.5, "ExCP as published": None}
+
+
+def file_ratio(state: State, base: Arrays, setting: str) -> float:
+    """Return the ratio of a state's file and that which a setting makes of it."""
+    if setting in EXCP:
+        return state.nbytes / coded(state, base, setting).nbytes
+    with TemporaryDirectory() as name, patch.dict(POLICIES, {"archive": SETTINGS[setting]}):
+        folder = Path(name)
+        source, other = folder / "state.safetensors", folder / "base.safetensors"
+        save_file(state.tensors(), source)
+        save_file(base, other)
+        done = tensorcomp.compress(source, folder / "out", base=other, policy="archive")
+        return done.input_bytes / (folder / "out").stat().st_size
 
 
 def coded(state: State, base: Arrays, setting: str) -> Coded:
@@ -78,11 +99,13 @@ def coded(state: State, base: Arrays, setting: str) -> Coded:
         parts, nbytes = excp(state.weights, state.first, state.second, base, EXCP[setting])
         return Coded(State(*parts, state.step), nbytes)
     total, restored = 0, Arrays()
+    with patch.dict(POLICIES, {setting: SETTINGS[setting]}):
+        plans = {
+            name: policy_plan(setting, classify(name, "F32", array.shape), array, base.get(name))
+            for name, array in state.tensors().items()
+        }
     for name, array in state.tensors().items():
-        role = classify(name, "F32", array.shape)
-        reference = base.get(name)
-        plan = plan_by(SETTINGS[setting], setting, role, array, reference)
-        data, restored[name] = _coded(array, plan or TensorPlan(), reference)
+        data, restored[name] = _coded(array, plans[name] or TensorPlan(), base.get(name))
         total += len(data)
     parts = [{name: restored[prefix + name] for name in state.weights} for prefix in PREFIXES]
     return Coded(State(*parts, state.step), total)

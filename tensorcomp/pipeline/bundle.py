@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import xxhash
@@ -21,8 +21,7 @@ from tensorcomp.planning.plan import Plan, TensorPlan
 from tensorcomp.planning.roles.classify import roles_of
 from tensorcomp.selection.stored.pruned_checkpoint import PrunedCheckpoint, PrunedTensor
 
-if TYPE_CHECKING:
-    from tensorcomp.planning.update_plans import GivenBase
+PlanGiven: TypeAlias = "Callable[..., TensorPlan | None]"
 
 _SMALL = 1 << 11  # elements: a larger tensor gains more by a tree of its own
 _MAX_ELEMENTS = 1 << 17  # elements of a bundle, all of which are decoded for one of its tensors
@@ -49,8 +48,8 @@ class BundledSource:
         Small tensors that equal an earlier one bit for bit, and which.
     references : References
         What tensors are coded against.
-    given_base : GivenBase or None
-        How tensors are planned once their references are known.
+    plan_given : callable or None
+        Plans a tensor anew once its reference is known, as `update_plans.plan_given`.
     """
 
     original: Checkpoint
@@ -60,7 +59,7 @@ class BundledSource:
     bundles: Mapping[str, Sequence[TensorInfo]]
     same_as: Mapping[str, str]
     references: References = NO_REFERENCES
-    given_base: GivenBase | None = None
+    plan_given: PlanGiven | None = None
 
     def planned(self, name: str) -> TensorPlan | None:
         """Return the plan of a tensor or bundle; None for the lossless planner."""
@@ -88,8 +87,7 @@ class BundledSource:
         return self.references.records(tensors) if self.references.matches else ()
 
     @functools.cached_property
-    def roles(self) -> Mapping[str, str]:
-        """Roles of the original's tensors."""
+    def _roles(self) -> Mapping[str, str]:
         return roles_of(self.original.tensors)
 
     def planned_given(
@@ -97,9 +95,9 @@ class BundledSource:
     ) -> TensorPlan | None:
         """Return the plan of a tensor or bundle, once its reference is known."""
         plan = self.planned(name)
-        if self.given_base is None or name in self.bundles:
+        if self.plan_given is None or name in self.bundles:
             return plan
-        return self.given_base.plan(plan, self.roles[name], array, reference, effort)
+        return self.plan_given(plan, self._roles[name], array, reference, effort=effort)
 
     def prune(self, name: str) -> PrunedTensor | None:
         """Return a tensor after pruning; None if it is not selected for that."""
@@ -113,7 +111,6 @@ def bundled(
     plan: Plan | None,
     chunk_elements: int,
     references: References = NO_REFERENCES,
-    given_base: GivenBase | None = None,
 ) -> BundledSource:
     """Return a view of a source with its small lossless tensors in bundles.
 
@@ -144,9 +141,7 @@ def bundled(
     alone = [info for info in source.tensors if info.name not in inside]
     together = [_bundle_info(name, members) for name, members in bundles.items()]
     tensors = (*together, *alone)
-    return BundledSource(
-        source, plan, chunk_elements, tensors, bundles, same_as, references, given_base
-    )
+    return BundledSource(source, plan, chunk_elements, tensors, bundles, same_as, references)
 
 
 def _may_be_bundled(source: Checkpoint, plan: Plan | None, info: TensorInfo) -> bool:

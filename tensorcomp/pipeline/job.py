@@ -104,10 +104,7 @@ def compress_shards(
     planner = None if plan is not None or options.is_lossless else options.planner()
     chosen = plan or planner
     if options.base is not None and planner is not None and planner.budget.is_size:
-        raise PlanError(
-            f"expected a bound on errors beside a base, got {planner.budget}; give max_rel_l2, "
-            "min_snr or max_abs_error"
-        )
+        raise PlanError(f"expected a bound beside a base, got {planner.budget}; give max_rel_l2")
     effort = options.effort or (chosen.effort if chosen is not None else "balanced")
 
     def write(plan: Plan | None) -> list[FileResult]:
@@ -123,8 +120,8 @@ def compress_shards(
             if isinstance(source, SafetensorsFile):
                 source.read_ahead()
             references = match_tensors(source, bases) if bases else NO_REFERENCES
-            given_base = options.given_base
-            work = bundled(source, plan, options.chunk_elements, references, given_base)
+            work = bundled(source, plan, options.chunk_elements, references)
+            work = replace(work, plan_given=options.plan_given)
             try:
                 result = write_file(work, file, progress, pool, effort)
             except PartIsSent:  # what has no room before what was sent is written once more

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypedDict
 
 from tensorcomp._threads import thread_count
@@ -18,17 +19,16 @@ from tensorcomp.planning.plan import MAKE, Plan, plan_from_json
 if TYPE_CHECKING:
     from tensorcomp.checkpoints.base import Checkpoint
     from tensorcomp.container.model import BasePaths
+    from tensorcomp.pipeline.bundle import PlanGiven
     from tensorcomp.planning.budgets import Bound, Budget
     from tensorcomp.planning.calibrated import Calibrated
     from tensorcomp.planning.planner import Planner
     from tensorcomp.planning.profiles import Profile, Rule
     from tensorcomp.planning.statistics import Statistics
-    from tensorcomp.planning.update_plans import GivenBase
     from tensorcomp.selection.request import Pruning
 
 
-EXACT = "exact"  # policy
-WEIGHTS, UPDATE = "weights", "update"  # what relative errors are relative to
+_CHOICES = {"of": ("weights", "update"), "policy": ("exact", "resume", "archive")}
 
 # What an object of each kind has, as classes are imported when they are used only.
 _KINDS = {
@@ -130,8 +130,8 @@ class CompressOptions:
     prune: Pruning | None = None
     base: str | os.PathLike[str] | Checkpoint | None = None
     bases: BasePaths = ()
-    of: str = WEIGHTS
-    policy: str = EXACT
+    of: str = "weights"
+    policy: str = "exact"
     threads: int | None = None
     chunk_elements: int = field(default=CHUNK_ELEMENTS, repr=False)
 
@@ -150,7 +150,14 @@ class CompressOptions:
         if not isinstance(self.codecs, str):  # an iterator can be read once only
             codecs = tuple(self.codecs) if isinstance(self.codecs, Iterable) else (self.codecs,)
             object.__setattr__(self, "codecs", codecs)
-        self._check_of_base()
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                given = f"{getattr(self, name)!r:.60}"
+                raise OptionError(f"expected {name} to be of {', '.join(choices)}, got {given}")
+        if self.of == "update" and self.base is None:
+            raise PlanError("expected a base beside bounds of the update, got none; give base=…")
+        if self.policy != "exact" and not replace(self, policy="exact").in_one_go:
+            raise PlanError("expected no profile, budget, trees, plan or pruning beside a policy")
         if self.statistics is not None and self.importance is not None:
             raise PlanError("expected importance or statistics, got both; give one of them")
         if self.plan is None:
@@ -164,30 +171,14 @@ class CompressOptions:
                 "expected a sparsity to prune to beside a plan, got a target size; give a sparsity"
             )
 
-    def _check_of_base(self) -> None:
-        if self.of not in (WEIGHTS, UPDATE):
-            raise OptionError(f"expected errors of {WEIGHTS} or of {UPDATE}, got {self.of!r:.60}")
-        if self.of == UPDATE and self.base is None:
-            raise PlanError("expected a base beside bounds of the update, got none; give base=…")
-        if self.policy == EXACT:
-            return
-        from tensorcomp.planning.policies import check_policy
-
-        check_policy(self.policy)
-        if not self.is_lossless or self.plan is not None or self.prune is not None:
-            raise PlanError(
-                "expected no profile, budget, trees, plan or pruning beside a policy, got some; "
-                "leave them out"
-            )
-
     @property
-    def given_base(self) -> GivenBase | None:
-        """Plan of tensors once their references are known; None if as without."""
-        if self.policy == EXACT and (self.base is None or self.is_lossless):
+    def plan_given(self) -> PlanGiven | None:
+        """Planner of tensors once their references are known; None if as without."""
+        if self.policy == "exact" and (self.base is None or self.is_lossless):
             return None
-        from tensorcomp.planning.update_plans import GivenBase
+        from tensorcomp.planning.update_plans import plan_given
 
-        return GivenBase(self.policy, of_update=self.of == UPDATE)
+        return functools.partial(plan_given, policy=self.policy, of_update=self.of == "update")
 
     @property
     def thread_count(self) -> int:
@@ -203,7 +194,7 @@ class CompressOptions:
     @property
     def in_one_go(self) -> bool:
         """Whether what is written of a file is never changed, but for its header."""
-        exact = self.policy == EXACT and self.is_lossless
+        exact = self.is_lossless and self.policy == "exact"
         return exact and self.plan is None and self.prune is None
 
     @property

@@ -19,18 +19,16 @@ of weights stays within a share of the weights: where the update is large, steps
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from tensorcomp.codecs.rounding import is_real
-from tensorcomp.errors import OptionError
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.roles.classify import have_role
-from tensorcomp.planning.steps import STEP, instantiate
+from tensorcomp.planning.steps import STEP, instantiate, prototype
 
 EXACT = "exact"
 GUARD = Bound(max_rel_l2=0.05)  # of weights
@@ -49,46 +47,30 @@ class Lossy:
     template : str
         See `steps`.
     step : float
-        The free step, in root mean squares of the tensor, or of its update.
-    of_update : bool
-        Whether it codes what is added to a reference.
+        The free step, in root mean squares of the tensor, or of its update for a tree that uses a
+        reference.
     bound : Bound or None
     """
 
     roles: tuple[str, ...]
     template: str
     step: float = 1.0
-    of_update: bool = False
     bound: Bound | None = None
 
 
-def _weights(step: float) -> Lossy:
-    return Lossy(_WEIGHTS, f"update(values=trellis({STEP}))", step, True, GUARD)
+def updates_by(step: float, quantizer: str = "trellis", bound: Bound | None = GUARD) -> Lossy:
+    """Return the rule of weights in steps of their update."""
+    return Lossy(_WEIGHTS, f"update(values={quantizer}({STEP}))", step, bound)
 
 
-_FIRST, _SECOND = ("moment.first",), ("moment.second",)
-_RANK_1 = Lossy(_SECOND, "rank1")
+FIRST_MOMENTS = Lossy(("moment.first",), f"uniform({STEP})", 2.0)
+NO_FIRST_MOMENTS = Lossy(("moment.first",), "magnitude(1, mask=constant, values=raw)")
+RANK_1 = Lossy(("moment.second",), "rank1")
 POLICIES: dict[str, tuple[Lossy, ...]] = {
     EXACT: (),
-    "resume": (_weights(0.6), Lossy(_FIRST, f"uniform({STEP})", 2.0), _RANK_1),
-    "archive": (
-        _weights(2.0),
-        Lossy(_FIRST, "magnitude(1, mask=constant, values=raw)"),
-        _RANK_1,
-    ),
+    "resume": (updates_by(0.6), FIRST_MOMENTS, RANK_1),
+    "archive": (updates_by(2.0), NO_FIRST_MOMENTS, RANK_1),
 }
-
-
-def check_policy(name: str) -> None:
-    """Require the name of a policy.
-
-    Raises
-    ------
-    OptionError
-        If there is none of this name.
-    """
-    if name not in POLICIES:
-        raise OptionError(f"expected a policy of {', '.join(POLICIES)}, got {name!r:.60}")
 
 
 def policy_plan(
@@ -105,27 +87,15 @@ def policy_plan(
     reference : numpy.ndarray, optional
         What a decoder has of the base, of the array's shape and type.
     """
-    return plan_by(POLICIES[policy], f"policy {policy}", role, array, reference)
-
-
-def plan_by(
-    rules: Iterable[Lossy],
-    reason: str,
-    role: str,
-    array: np.ndarray,
-    reference: np.ndarray | None,
-) -> TensorPlan | None:
-    """Return the plan of a tensor by the first rule that takes it."""
     if array.ndim < 2 or array.size < _SMALLEST or not is_real(array.dtype):
         return None
-    for lossy in rules:
-        if not have_role(lossy.roles, role) or (lossy.of_update and reference is None):
-            continue
-        sums = measure(array, array if reference is None else reference)
-        squares = sums.squared_error if lossy.of_update else sums.x_squared
-        size = math.sqrt(squares / max(sums.count, 1))
-        if not 0 < size < math.inf:
-            return None
-        tree = instantiate(lossy.template, lossy.step * size)
-        return TensorPlan(tree, reason, lossy.bound)
+    for lossy in POLICIES[policy]:
+        updates = prototype(lossy.template).codec.uses_reference
+        if have_role(lossy.roles, role) and not (updates and reference is None):
+            sums = measure(array, reference if updates and reference is not None else array)
+            squares = sums.squared_error if updates else sums.x_squared
+            size = math.sqrt(squares / max(sums.count, 1))
+            if 0 < size < math.inf:
+                tree = instantiate(lossy.template, lossy.step * size)
+                return TensorPlan(tree, f"policy {policy}", lossy.bound)
     return None

@@ -10,7 +10,7 @@ from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import OptionError, PlanError
 from tensorcomp.planning.plan import TensorPlan
 from tensorcomp.planning.policies import GUARD, POLICIES, policy_plan
-from tensorcomp.planning.update_plans import update_plan
+from tensorcomp.planning.update_plans import plan_given
 
 SHAPE = (96, 160)
 LOSSY = [name for name in POLICIES if name != "exact"]
@@ -111,7 +111,7 @@ def test_weights_without_a_base_are_exact():
 
 
 def test_policies_go_with_nothing_else():
-    with pytest.raises(OptionError, match="policy of exact, resume, archive, got 'resum'"):
+    with pytest.raises(OptionError, match="policy to be of exact, resume, archive, got 'resum'"):
         CompressOptions(policy="resum")
     for other in ({"budget": Budget(min_snr=30)}, {"prune": Pruning("magnitude", 0.5)}):
         with pytest.raises(PlanError, match="beside a policy"):
@@ -137,17 +137,19 @@ def test_a_bound_of_the_update_is_one_of_the_weights(files):
 
 def test_what_is_far_from_its_base_is_coded_alone():
     plan = TensorPlan(tensorcomp.parse_tree("uniform(0.01)"), "", GUARD)
-    assert update_plan(plan, normal(1), -normal(1), "balanced") == plan
+    assert plan_given(plan, "mlp", normal(1), -normal(1)) == plan
+    assert plan_given(plan, "mlp", normal(1), None) == plan
     exact = TensorPlan(reason="small")
-    assert update_plan(exact, normal(1), normal(1), "balanced") == exact
-    assert update_plan(plan, normal(1), normal(1), "balanced").tree is None
+    assert plan_given(exact, "mlp", normal(1), normal(1)) == exact
+    assert plan_given(None, "mlp", normal(1), normal(1)) is None
+    assert plan_given(plan, "mlp", normal(1), normal(1)).tree is None
 
 
 def test_sizes_beside_a_base_are_refused(files):
     asked = {"base": files / "1.safetensors", "budget": Budget(bits_per_weight=4)}
-    with pytest.raises(PlanError, match="expected a bound on errors beside a base, got 4 bits"):
+    with pytest.raises(PlanError, match="expected a bound beside a base, got 4 bits"):
         tensorcomp.compress(files / "2.safetensors", files / "x", **asked)
     with pytest.raises(PlanError, match="expected a base beside bounds of the update"):
         CompressOptions(of="update")
-    with pytest.raises(OptionError, match="of weights or of update"):
+    with pytest.raises(OptionError, match="of to be of weights, update"):
         CompressOptions(of="bias")

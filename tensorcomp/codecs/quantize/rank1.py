@@ -14,6 +14,7 @@ from tensorcomp.codecs.quantize.scales import PARTS, factors
 from tensorcomp.codecs.rounding import check_float, widened
 from tensorcomp.errors import CodecError, NotRepresentable
 
+_BYTE = np.dtype(np.int8)
 _ZERO = -128  # in place of an exponent: a row or column of zeros
 _LOWEST = -127
 _STEPS = 2  # to an octave
@@ -63,19 +64,15 @@ class Rank1(Transform):
     long_chunks: ClassVar[bool] = True
     default_parts: ClassVar[Mapping[str, str]] = {
         "scale": "raw",
-        "rows": "raw(bytes=zstd(level=19))",
-        "columns": "raw(bytes=zstd(level=19))",
+        **dict.fromkeys(("rows", "columns"), "raw(bytes=zstd(level=19))"),
     }
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the specs of the scale and of the exponents."""
         rows, columns = as_rows(np.empty(spec.shape, np.void)).shape if spec.size else (0, 0)
-        exponents = np.dtype(np.int8)
-        return {
-            "scale": ArraySpec((min(spec.size, 1),), np.dtype(np.float64)),
-            "rows": ArraySpec((rows,), exponents),
-            "columns": ArraySpec((columns,), exponents),
-        }
+        scale = ArraySpec((min(spec.size, 1),), np.dtype(np.float64))
+        lengths = {"rows": rows, "columns": columns}
+        return {"scale": scale} | {name: ArraySpec((n,), _BYTE) for name, n in lengths.items()}
 
     def encode(self, array: np.ndarray, shared: bytes = b"") -> dict[str, np.ndarray]:
         """Return the exponents of means, and the scale that keeps the mean."""
@@ -85,12 +82,11 @@ class Rank1(Transform):
         with np.errstate(over="ignore"):
             sums = _sums(matrix.T), _sums(matrix)
             rows, columns = map(_exponents, sums)
-            sizes = _total(_sizes(rows)) * _total(_sizes(columns))
-            scale = _total(sums[0]) / max(sizes, 1.0)
-        if not np.isfinite(scale):
+            sizes = _sums(_sizes(rows)) * _sums(_sizes(columns))
+            scale = _sums(sums[0]) / np.maximum(sizes, 1.0)
+        if not np.isfinite(scale).all():
             raise NotRepresentable(f"{self.id}: the sum of the elements is too large")
-        kept = np.full(min(matrix.size, 1), scale)
-        return {"scale": kept, "rows": rows, "columns": columns}
+        return {"scale": scale[: matrix.size], "rows": rows, "columns": columns}
 
     def decode(self, parts: Mapping[str, np.ndarray], out: np.ndarray, shared: bytes = b"") -> None:
         """Multiply the sizes of rows and columns."""
@@ -117,8 +113,8 @@ def _exponents(sums: np.ndarray) -> np.ndarray:
     known = sums > 0
     mantissas, octaves = np.frexp(np.where(known, sums, 1.0))
     found = _STEPS * octaves.astype(np.int64) + np.searchsorted(_BOUNDS, mantissas)
-    found -= found[known].max(initial=-(1 << 12))
-    return np.where(known, np.maximum(found, _LOWEST), _ZERO).astype(np.int8)
+    below = np.maximum(found - found[known].max(initial=-(1 << 12)), _LOWEST)
+    return np.where(known, below, _ZERO).astype(np.int8)
 
 
 def _sizes(exponents: np.ndarray) -> np.ndarray:
@@ -127,18 +123,13 @@ def _sizes(exponents: np.ndarray) -> np.ndarray:
     return np.where(exponents == _ZERO, 0.0, sizes)
 
 
-def _sums(matrix: np.ndarray) -> np.ndarray:
-    """Return the sums over the first axis, halves added to halves, float64."""
-    sums = matrix.astype(np.float64)
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Return the sums over the first axis, halves added to halves, float64; of a vector, one."""
+    sums = np.atleast_2d(values.T).T.astype(np.float64)
     while len(sums) > 1:
         half = len(sums) // 2
         odd = sums[2 * half :]
         sums = sums[:half] + sums[half : 2 * half]
         sums[: len(odd)] += odd
-    found: np.ndarray = sums[0] if len(sums) else np.zeros(matrix.shape[1])
+    found: np.ndarray = sums[0] if len(sums) else np.zeros(sums.shape[1])
     return found
-
-
-def _total(values: np.ndarray) -> float:
-    """Return the sum of a vector in the same order on every machine."""
-    return float(_sums(values[:, None])[0])
