@@ -84,7 +84,9 @@ def compress_related(
 
 
 def _best(paths: Sequence[Path], options: CompressOptions, index: int, bases: Sequence[int]) -> int:
-    """Return which base makes a sample of a file smallest."""
+    """Return which base makes a sample of a file smallest; of a small file, the first."""
+    if file_size(paths[index]) < _SAMPLE_BYTES:
+        return bases[0]
     with open_original(paths[index]) as source:
         kinds = {info.shape: info for info in sorted(source.arrays, key=lambda info: info.nbytes)}
         names = [info.name for info in kinds.values()][-_SAMPLED:]

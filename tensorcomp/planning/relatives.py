@@ -25,7 +25,7 @@ MAX_COST = (
 _TENSORS, _VALUES = 16, 16  # of a checkpoint; of each end of a tensor
 _CANDIDATES = 256  # bases that a checkpoint is compared with
 _FAMILIES = 32  # unrelated ones of the same shapes, from which on the given order is kept
-_TIE, _TIES = 1.1, 4  # by which costs may differ that count as equal, and how many may
+_TIE, _TIES = 0.005, 4  # by which costs may differ that count as equal, and how many may
 _TAIL = 4  # parts of a name that stay where tensors are renamed by a prefix
 # Bits by which mantissas are shorter than float32's.
 _SHIFTS = {"BF16": 16, "F16": 13, "F8_E4M3": 20, "F8_E5M2": 21}
@@ -145,7 +145,8 @@ def choose_bases(
     sketches : sequence of Sketch
     pick : callable, optional
         Returns the best of several bases of a checkpoint that seem to be as good: of low rank, say,
-        a difference is small that a sketch does not tell from others. By default the nearest.
+        a difference is small that a sketch does not tell from others. By default the first, which
+        has the fewest bases.
     max_depth : int
         Bases that must be decoded for a checkpoint, at most.
     """
@@ -183,7 +184,7 @@ def _ties(cost: np.ndarray, able: np.ndarray, max_depth: int) -> list[int]:
     if (least - cost.min()) * max_depth > 1 - least:
         return [int(np.argmax(able <= MAX_COST))]
     order = np.argsort(able, kind="stable")[: _TIES if least else 1]
-    return [int(n) for n in order if able[n] <= min(_TIE * least, MAX_COST)]
+    return sorted(int(n) for n in order if able[n] <= min(least + _TIE, MAX_COST))
 
 
 def _ordered(sketches: Sequence[Sketch], members: Sequence[int]) -> Iterator[int]:
