@@ -39,6 +39,11 @@ class Pair:
     ideal: float | None = None
     fm_delta: float | None = None
 
+    @property
+    def is_state(self) -> bool:
+        """Whether there are moments of an optimizer in it."""
+        return self.title.startswith("whole state")
+
     def paths(self, folder: Path) -> tuple[Path, Path]:
         """Return where the base and the new checkpoint are."""
         suffix = ".bf16.safetensors" if self.element == "bfloat16" else ".safetensors"

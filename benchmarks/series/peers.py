@@ -7,6 +7,7 @@ counted. FM-Delta is on no registry; `pairs` has its figures as measured once.
 
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -184,7 +185,7 @@ class Tensorcomp(Peer):
     """The whole file of ``tensorcomp compress NEW --base OLD``, and of decompressing it."""
 
     name, package = "tensorcomp", "tensorcomp"
-    effort: ClassVar[str] = "balanced"
+    options: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -200,9 +201,9 @@ class Tensorcomp(Peer):
             self.new,
             self.packed,
             base=self.base,
-            effort=self.effort,
             threads=self.threads,
             force=True,
+            **self.options,
         )
 
     def size(self) -> int:
@@ -237,9 +238,7 @@ class Alone(Tensorcomp):
         """Compress to a file."""
         import tensorcomp
 
-        self.encoded = tensorcomp.compress(
-            self.new, self.packed, effort=self.effort, threads=self.threads, force=True
-        )
+        self.encoded = tensorcomp.compress(self.new, self.packed, threads=self.threads, force=True)
 
     def decode(self) -> Any:
         """Decompress to a file."""
@@ -252,7 +251,15 @@ class Alone(Tensorcomp):
 class Smallest(Tensorcomp):
     """The same at ``effort="max"``."""
 
-    name, effort = "tensorcomp max", "max"
+    name = "tensorcomp max"
+    options: ClassVar[Mapping[str, Any]] = {"effort": "max"}
 
 
-PEERS = (Zstd, ZipNN, Z4ai, Moonclip, Alone, Tensorcomp, Smallest)
+class Training(Tensorcomp):
+    """The same by ``--profile training``, for states with moments."""
+
+    name = "tensorcomp training"
+    options: ClassVar[Mapping[str, Any]] = {"profile": "training"}
+
+
+PEERS = (Zstd, ZipNN, Z4ai, Moonclip, Alone, Tensorcomp, Smallest, Training)
