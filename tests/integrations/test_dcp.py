@@ -88,6 +88,24 @@ def trained(width=96, seed=0):
     return model, optimizer
 
 
+def test_a_save_is_coded_against_the_saves_before(tmp_path):
+    model, _ = trained()
+    sizes = []
+    for step in range(3):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1 + 1e-4)
+        base = {"base": tmp_path / f"{step - 1}", "bases": tmp_path} if step else {}
+        state = {"model": model.state_dict(), "step": step}
+        (file,) = save(state, tmp_path / f"{step}", **base)
+        sizes.append(file.stat().st_size)
+    assert max(sizes[1:]) < 0.8 * sizes[0]
+    empty = {"model": {name: torch.zeros_like(t) for name, t in state["model"].items()}, "step": 0}
+    with pytest.raises(CheckpointException, match="MissingBaseError"):
+        load(empty, tmp_path / "2")
+    assert_same(load(empty, tmp_path / "2", bases=tmp_path), state)
+
+
 def training_state(**options):
     weights, moments = get_state_dict(*trained(**options))
     return {"model": weights, "optim": moments}

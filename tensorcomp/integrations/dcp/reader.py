@@ -22,6 +22,7 @@ from torch.futures import Future
 from tensorcomp._threads import thread_count
 from tensorcomp._torch_arrays import byte_view, bytes_to_torch, known_dtype, torch_layout
 from tensorcomp.container.decoding import Job, decode_all
+from tensorcomp.container.model import BasePaths, base_paths
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.container.tensor_blob import ChunkedTensor
 from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError
@@ -49,6 +50,8 @@ class Reader(FileSystemReader):
     path : str or path-like
     threads : int, optional
         By default the processors divided by the ranks of the machine.
+    bases : path or iterable of paths, optional
+        Folders of the saves that it was compressed against, or one that holds them all.
 
     Raises
     ------
@@ -72,13 +75,15 @@ class Reader(FileSystemReader):
     9
     """
 
-    def __init__(self, path: str | os.PathLike[str], threads: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], threads: int | None = None, bases: BasePaths = ()
+    ) -> None:
         super().__init__(path)
         self.fs = KeepingFiles()
         self.path = self.fs.init_path(path)
         if threads is not None:
             thread_count(threads)
-        self._threads = threads
+        self._threads, self._bases = threads, base_paths(bases)
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         """Read ``.metadata``, or the rank's own of a save without collectives.
@@ -128,7 +133,9 @@ class Reader(FileSystemReader):
             for item, place in zip(plan.items, places, strict=True):
                 assert place is not None
                 if place.file not in files:
-                    opened = stack.enter_context(CompressedFile(Path(self.path, place.file)))
+                    opened = stack.enter_context(
+                        CompressedFile(Path(self.path, place.file), self._bases)
+                    )
                     files[place.file] = opened
                     _check_save(opened, place)
                 if place.form == "bytes":
