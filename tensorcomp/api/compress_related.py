@@ -26,7 +26,7 @@ from tensorcomp.planning.relatives import Sketch, choose_bases, sketch
 from tensorcomp.progress import Progress
 
 # Of the largest tensors of different shapes, to measure what a base saves.
-_SAMPLED, _SAMPLE_BYTES = 4, 1 << 19
+_SAMPLED, _SAMPLE_BYTES = 3, 1 << 19
 
 
 def compress_related(

@@ -25,7 +25,7 @@ MAX_COST = (
 _TENSORS, _VALUES = 16, 16  # of a checkpoint; of each end of a tensor
 _CANDIDATES = 256  # bases that a checkpoint is compared with
 _FAMILIES = 32  # unrelated ones of the same shapes, from which on the given order is kept
-_TIE, _TIES = 0.005, 4  # by which costs may differ that count as equal, and how many may
+_TIE, _TIES = 0.005, 6  # by which costs may differ that count as equal, and how many may
 _TAIL = 4  # parts of a name that stay where tensors are renamed by a prefix
 # Bits by which mantissas are shorter than float32's.
 _SHIFTS = {"BF16": 16, "F16": 13, "F8_E4M3": 20, "F8_E5M2": 21}

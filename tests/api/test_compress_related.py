@@ -17,6 +17,7 @@ import tensorcomp
 from tensorcomp import Budget, compress, decompress, inspect, verify
 from tensorcomp.api import compress_related
 from tensorcomp.errors import MissingBaseError, PlanError, TensorcompError
+from tensorcomp.numpy import load_file
 from tensorcomp.reports.save import save_report
 
 
@@ -88,6 +89,23 @@ def decompress_one(folder: Path, out: Path) -> Path:
     out.mkdir()
     decompress(folder / "model.tc.safetensors", out / "model.safetensors")
     return out
+
+
+def test_folders_of_shards_are_models_too(tmp_path):
+    base, folder = model(0), tmp_path / "models"
+    names = {n: f"model-0000{1 + (n < 'n')}-of-00002.safetensors" for n in base}
+    for number, tensors in enumerate([base, tuned(base, 1), tuned(base, 2)]):
+        for shard in set(names.values()):
+            own = {n: a for n, a in tensors.items() if names[n] == shard}
+            write_safetensors(folder / str(number) / shard, own)
+        index = json.dumps({"weight_map": names})
+        (folder / str(number) / "model.safetensors.index.json").write_text(index)
+    write_safetensors(folder / "whole.safetensors", tuned(base, 3))
+    store = compress(folder, dedup=True, keep_names=True)
+    assert sum(not one.bases for one in store.summary.files) == 1
+    assert same(folder, decompress(store.path, tmp_path / "restored"))
+    with tensorcomp.safe_open(store.path / "1" / names["up.weight"]) as file:
+        assert file.get_tensor("up.weight").tobytes() == tuned(base, 1)["up.weight"].tobytes()
 
 
 def test_a_lost_base_is_named_with_the_files_that_need_it(models, tmp_path):
@@ -187,3 +205,36 @@ def test_a_store_of_thousands_of_files(tmp_path):
     result = tensorcomp.compress(tmp_path / "models", dedup=True)
     assert sum(not one.bases for one in result.summary.files) == 1
     assert same(tmp_path / "models", decompress(result.path, tmp_path / "restored"))
+
+
+@pytest.mark.slow
+def test_real_relatives_find_their_bases(tmp_path):
+    base = load_file(Path(__file__).parents[2] / "examples/tiny_lm/model.safetensors")
+    random = np.random.default_rng(0)
+
+    def changed(size: float, rank: int = 0) -> dict[str, np.ndarray]:
+        found = {}
+        for name, array in base.items():
+            wide = array.astype("f4")
+            rows, columns = wide.shape if wide.ndim == 2 else (1, wide.size)
+            change = random.standard_normal((rows, columns))
+            if rank:
+                thin = random.standard_normal((rows, rank)), random.standard_normal((rank, columns))
+                change = thin[0] @ thin[1] / rank**0.5 * ("embedding" not in name)
+            found[name] = (wide + size * wide.std() * change.reshape(wide.shape)).astype(
+                array.dtype
+            )
+        return found
+
+    tune = changed(0.01)
+    folder = tmp_path / "models"
+    write_safetensors(folder / "base/model.safetensors", base)
+    write_safetensors(folder / "tuned/model.safetensors", tune)
+    write_safetensors(folder / "merged/model.safetensors", changed(0.3, rank=8))
+    write_safetensors(folder / "wide.safetensors", {n: a.astype("f4") for n, a in tune.items()})
+    store = compress(folder, dedup=True)
+    ratios = {one.file.partition("/")[0]: one for one in store.summary.files}
+    assert ratios["merged"].bases == ("base/model.tc.safetensors",)
+    assert ratios["merged"].output_bytes < 0.25 * ratios["merged"].input_bytes
+    assert sum(not one.bases for one in store.summary.files) == 1
+    assert same(folder, decompress(store.path, tmp_path / "restored"))
