@@ -7,8 +7,8 @@
    table a context, of magnitudes' upper three bits; signs and lower bits are stored as they are.
 
    1: bytes of the first coder (u32), those of two coders in turn, a half of the rows each. 2: bytes of the coder of
-   levels and other side information (u32), those bytes, the table of frequencies, four streams, signs and lower bits,
-   8 zeros. */
+   levels and other side information (u32), four streams, signs and lower bits, the former bytes, which are 8 or more
+   since words are loaded. */
 #include "elements.h"
 #include "range_coder.h"
 
@@ -282,14 +282,14 @@ enum { SIZE_BITS = 40, DENSE_BLOCK = 1024, LEAST_STATES = 8 };
 INLINE i64 low_bits_of(u64 magnitude) { return 61 - leading_zeros(magnitude | 4); }
 typedef struct {
     Pair c;
-    Bit rows[1 << LEVEL_BITS], present[2];
+    Bit rows[1 << LEVEL_BITS], present[2], frequencies[16][16];
     u8 *row_levels;
     i64 states, lowest, contexts; /* half the sum of the first bin */
     u8 ends[BINS];                /* the bin behind each context's */
     u8 bin_of[BIN_SUMS];          /* level + 4 × (255 - exponent) */
     u16 classes[CLASSES];         /* those that occur, ascending */
     i64 size;
-    i64 sizes[6]; /* bits of the four streams, those stored as they are, bytes of the table */
+    i64 sizes[5]; /* bits of the four streams, and of those stored as they are */
     i64 starts[4];
 } Dense;
 
@@ -299,7 +299,7 @@ static i64 new_dense(Dense *d, const Pair *c, Scratch *scratch) {
     d->c = *c;
     d->row_levels = levels;
     d->size = 0;
-    new_bits(d->rows, (1 << LEVEL_BITS) + 2);
+    new_bits(d->rows, (1 << LEVEL_BITS) + 2 + 16 * 16);
     return 0;
 }
 
@@ -311,8 +311,30 @@ INLINE i64 bin_sum(const Dense *d, i64 level, u64 reference) {
     return level + 4 * (EXPONENTS - 1 - exponent_of(&d->c, reference));
 }
 
-/* Levels, contexts, classes that occur, and sizes, coded. Return whether they can be right. */
-static int code_side(Dense *d, Coder *c, int decodes) {
+/* A number below 2**15, its length as learned. */
+INLINE i64 code_number(Coder *c, Bit *lengths, i64 value, int decodes) {
+    i64 length = code_tree(c, lengths, bit_length((u64)value), 4, decodes);
+    return length ? (i64)1 << (length - 1) | code_plain(c, value, length - 1, decodes) : 0;
+}
+
+/* The table of frequencies, predicted as in frequency_tables.h. Return whether it can be right. */
+static int code_frequencies(Dense *d, Coder *c, i64 *table, int decodes) {
+    if (decodes) memset(table, 0, (size_t)(d->contexts * d->size) * sizeof *table);
+    for (i64 a = 0; a < d->size; a++)
+        for (i64 k = 0; k < d->contexts; k++) {
+            i64 *own = table + k * d->size + a, activity, expected = predict(table, d->size, k, a, &activity);
+            i64 error = *own - expected;
+            i64 value = llabs(error) > expected ? error + expected : (error << 1) ^ (error >> 63);
+            value = code_number(c, d->frequencies[min64(activity, 15)], value, decodes);
+            error = value > 2 * expected ? value - expected : value & 1 ? -((value + 1) >> 1) : value >> 1;
+            *own = expected + error;
+            if (*own < 0 || *own > (i64)1 << d->states) return 0;
+        }
+    return 1;
+}
+
+/* Levels, contexts, classes that occur, their frequencies, and sizes. Return whether they can be right. */
+static int code_side(Dense *d, Coder *c, i64 *frequencies, int decodes) {
     for (i64 r = 0; d->c.levels && r < d->c.rows; r++)
         d->row_levels[r] = (u8)code_tree(c, d->rows, d->row_levels[r], LEVEL_BITS, decodes);
     d->lowest = code_plain(c, d->lowest, 10, decodes);
@@ -329,9 +351,12 @@ static int code_side(Dense *d, Coder *c, int decodes) {
         next += occurs;
     }
     if (decodes) d->size = size;
-    for (int k = 0; k < 6; k++) d->sizes[k] = code_plain(c, d->sizes[k], SIZE_BITS, decodes);
+    for (int k = 0; k < 5; k++) {
+        i64 length = code_plain(c, bit_length((u64)d->sizes[k]), 6, decodes);
+        d->sizes[k] = code_plain(c, d->sizes[k], min64(length, SIZE_BITS), decodes);
+    }
     for (int k = 0; k < 4; k++) d->starts[k] = code_plain(c, d->starts[k], d->states, decodes);
-    return d->ends[d->contexts - 1] == BINS && d->size > 0;
+    return d->ends[d->contexts - 1] == BINS && d->size > 0 && code_frequencies(d, c, frequencies, decodes);
 }
 
 /* ---- encoder ------------------------------------------------------------------------------------------- */
@@ -513,28 +538,21 @@ INLINE i64 encode_dense(Dense *d, const i32 *log2, u8 *out, i64 room, i64 bytes,
     d->sizes[4] = index_differences(d, indices, counts, plain, bytes);
     join_bins(d, counts);
     if (find_frequencies(d, counts, log2, frequencies, scratch)) return NO_MEMORY;
-    i64 table = (pack_table(frequencies, d->contexts, d->size, NULL) + 7) / 8, stored = (d->sizes[4] + 7) / 8;
-    i64 side = 2 * d->c.rows + 256;
-    TAKE(u8, packed, table + 8);
+    i64 stored = (d->sizes[4] + 7) / 8, side = 2 * d->c.rows + 3 * d->contexts * d->size + 256;
     TAKE(u8, streams, 2 * n + 64);
-    memset(packed, 0, (size_t)table + 8);
-    pack_table(frequencies, d->contexts, d->size, packed);
-    d->sizes[5] = table;
+    TAKE(u8, behind, side);
     i64 coded = put_classes(d, indices, frequencies, streams, 2 * n + 64, scratch);
     if (coded < 0) return coded;
-    if (5 + side + table + coded + stored + 8 > room) return 0;
-    Coder c = new_coder(out + 5, side, 0);
-    code_side(d, &c, 0);
+    Coder c = new_coder(behind, side, 0);
+    code_side(d, &c, frequencies, 0);
     side = finish_coder(&c);
-    if (c.full) return 0;
+    if (c.full || side < 8 || 5 + coded + stored + side > room) return 0;
     out[0] = (u8)(DENSE | d->states << 4);
     store32(out + 1, (u32)side);
-    u8 *to = out + 5 + side;
-    memcpy(to, packed, (size_t)table);
-    memcpy(to + table, streams, (size_t)coded);
-    memcpy(to + table + coded, plain, (size_t)stored);
-    memset(to + table + coded + stored, 0, 8);
-    return 5 + side + table + coded + stored + 8;
+    memcpy(out + 5, streams, (size_t)coded);
+    memcpy(out + 5 + coded, plain, (size_t)stored);
+    memcpy(out + 5 + coded + stored, behind, (size_t)side);
+    return 5 + coded + stored + side;
 }
 
 INLINE i64 encode_chunk(const Pair *c, const i32 *log2, i64 states, u8 *out, i64 room, i64 bytes,
@@ -619,17 +637,13 @@ INLINE i64 decode_dense(const Pair *c, const Arg *data, i64 bytes, Scratch *scra
     if (new_dense(d, c, scratch)) return NO_MEMORY;
     d->states = in[0] >> 4;
     if (rest < 8 || d->states < LEAST_STATES || d->states > MOST_STATE_BITS) return WRONG_SIZE;
-    i64 side = (i64)(u32)(load16(in + 1) | (u32)load16(in + 3) << 16), at = 5 + side;
-    if (side > rest) return WRONG_SIZE;
-    Coder coder = new_coder(in + 5, side, 1);
-    if (!code_side(d, &coder, 1) || !ends_well(&coder) || d->contexts > 1 << (16 - d->states))
+    i64 side = (i64)(u32)(load16(in + 1) | (u32)load16(in + 3) << 16), at = 5;
+    if (side < 8 || side > rest) return WRONG_SIZE;
+    Coder coder = new_coder(in + data->size - side, side, 1);
+    if (!code_side(d, &coder, frequencies, 1) || !ends_well(&coder) || d->contexts > 1 << (16 - d->states))
         return DAMAGED_SIDE;
     Reader r = {.stream = in, .limit = (u64)data->size - 8, .escape = NO_ESCAPE};
-    Bytes all = {in, data->size}, table = {in + at, d->sizes[5] + 8};
-    if (d->sizes[5] > data->size - 8 - at) return WRONG_SIZE;
-    i64 read = unpack_table(table, (i64)1 << d->states, frequencies, d->contexts, d->size);
-    if (read < 0 || (read + 7) / 8 != d->sizes[5]) return DAMAGED_SIDE;
-    at += d->sizes[5];
+    Bytes all = {in, data->size};
     i64 stops[ANS_STREAMS];
     for (int k = 0; k < ANS_STREAMS; k++) {
         at += (d->sizes[k] + 7) / 8;
@@ -638,7 +652,7 @@ INLINE i64 decode_dense(const Pair *c, const Arg *data, i64 bytes, Scratch *scra
         r.x[k] = (u64)d->starts[k];
     }
     i64 plain = 8 * at, end = plain + d->sizes[4];
-    if ((end + 7) / 8 != data->size - 8) return WRONG_SIZE;
+    if ((end + 7) / 8 != data->size - side) return WRONG_SIZE;
     TAKE(u32, entries, d->contexts << d->states);
     for (i64 k = 0; k < d->contexts; k++) {
         i64 *own = frequencies + k * d->size, total = sum_of(own, d->size);

@@ -89,6 +89,12 @@ def float_cases() -> Iterator[tuple[str, ChunkCase]]:
         "floats(4, contexts=32)": (
             "fp16, odd rows", "fp32", "rows of two scales", "narrow rows", *doubles,
         ),
+        "difference": (
+            "bf16, two chunks", "fp16, odd rows", "fp32", "e5m2", "a vector", "a column",
+            "short rows", "integers", "few",
+        ),
+        "difference(levels=false)": ("fp8", "half zeros", "wide"),
+        "difference(decay=true)": ("fp32", "fp16, odd rows"),
         "fields": ("bf16, two chunks", "fp64", "fp8", "extremes", "long rows", "a column"),
         f"fields(2, {most})": ("bf16, two chunks", "fp32", "fp64", "e5m2", "long rows"),
         f"fields(3, {most})": ("fp16, odd rows", "narrow rows", "bf16 extremes"),

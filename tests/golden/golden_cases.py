@@ -278,6 +278,12 @@ def outliers() -> dict[str, np.ndarray]:
     return {**floats(), "chunks": matrix, "fp16 clamped": (matrix * 32).astype(np.float16)}
 
 
+def relatives() -> dict[str, np.ndarray]:
+    """Return arrays of which a base has others: those of few elements, and one of many."""
+    many = weights(66, 160, 38).astype(ml_dtypes.bfloat16)
+    return {**floats(), "many": many, "integers": skewed(3000, 39)}
+
+
 def blocks() -> dict[str, np.ndarray]:
     """Return bytes that are blocks of ggml's types as well as any, some of them not finite."""
     some = (bell(5000, 37) // 3000).astype(np.int8).view(np.uint8)
@@ -289,6 +295,10 @@ TREES: dict[str, Case] = {
     "ans": Case("ans", integers),
     "ans_contexts": Case("ans(contexts=16, states=12)", integers),
     "bitpack": Case("bitpack", integers),
+    "difference": Case("difference", relatives, None, 1 << 14, 10, has_base=True),
+    "difference_chunks": Case("difference(levels=false)", relatives, since=10, has_base=True),
+    "difference_decay": Case("difference(decay=true)", relatives, None, 1 << 14, 10, True, True),
+    "difference_rank": Case("difference(2)", relatives, None, 1 << 13, 10, False, True),
     "constant": Case("constant", constants),
     "fields": Case("fields", floats),
     "fields_max": Case("fields(2, exponent=ans(contexts=16, states=12), mantissa=bitpack)", floats),

@@ -17,6 +17,7 @@ slow, some microseconds an element, and it trusts its input: a damaged file ends
 `reference.huffman`     huffman
 `reference.ans`         ans
 `reference.floats`      fields, floats, groupfloats
+`reference.differences` difference
 `reference.tables`      palette, kmeans, pq, nf4
 `reference.quantizers`  uniform, trellis, grid, affine, ternary, sign, cast
 `reference.factors`     svd, rotate, scales, update, rank1

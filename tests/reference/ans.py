@@ -66,7 +66,7 @@ def ans(
     low_bits, width = divmod(widths, 256)
     alphabet = read_alphabet(present)
     frequencies = read_table(Bits(packed), number, len(alphabet))
-    tables = [_table(row, alphabet, states) for row in frequencies]
+    tables = [decoding_table(row, alphabet, states) for row in frequencies]
     reader = Bits(escaped)
     replaced = iter([reader.take(width) for _ in range(escapes)])
 
@@ -99,7 +99,9 @@ def _unfolded(symbol: int) -> int:
     return -(symbol + 1) // 2 if symbol & 1 else symbol // 2
 
 
-def _table(frequencies: list[int], alphabet: list[int], states: int) -> list[tuple[int, int, int]]:
+def decoding_table(
+    frequencies: list[int], alphabet: list[int], states: int
+) -> list[tuple[int, int, int]]:
     """Return for each state its symbol, what is added to the next bits, and how many they are."""
     total = 1 << states
     if not any(frequencies):

@@ -34,7 +34,7 @@ def read_table(bits: Bits, rows: int, columns: int) -> list[list[int]]:
     numbers = [2] * _UNARY
     for column in range(columns):
         for row in range(rows):
-            expected, kind = _predict(table, row, column)
+            expected, kind = predict(table, row, column)
             low_bits = 0
             while numbers[kind] << low_bits < sums[kind]:
                 low_bits += 1
@@ -52,7 +52,7 @@ def read_table(bits: Bits, rows: int, columns: int) -> list[list[int]]:
     return table
 
 
-def _predict(table: list[list[int]], row: int, column: int) -> tuple[int, int]:
+def predict(table: list[list[int]], row: int, column: int) -> tuple[int, int]:
     """Return what a number is expected to be, and its class."""
     left = table[row][column - 1] if column else 0
     if row == 0:

@@ -42,6 +42,9 @@ EXACT = [
     "ans(contexts=8, trellis=8)",
     "ans(contexts=4, bypass=true)",
     "bitpack(bytes=zstd)",
+    "difference",
+    "difference(2)",
+    "difference(levels=false, decay=true)",
     "fields(2, exponent=ans(contexts=4), mantissa=raw(bytes=zstd))",
     "floats",
     "floats(4, contexts=32)",
@@ -150,6 +153,24 @@ def test_payloads_decode_to_the_same_bytes(text, array):
 def test_squares_decode_to_the_same_bytes(array):
     with np.errstate(all="ignore"):
         check("rank1", array * array)
+
+
+@pytest.mark.parametrize(("rows", "moved"), [(40, 1e-2), (120, 1e-5), (120, 1e-3), (120, 0.1)])
+@pytest.mark.parametrize("text", ["difference", "difference(1, levels=false)"])
+@pytest.mark.parametrize("dtype", ["f4", ml_dtypes.bfloat16])
+def test_relatives(rows, moved, text, dtype):
+    random = np.random.default_rng(7)
+    base = random.normal(size=(rows, 81))
+    near = base + moved * random.normal(size=base.shape) * np.exp2(
+        random.integers(-3, 3, (rows, 1))
+    )
+    array, reference = (part.astype("f4").astype(dtype) for part in (near, base))
+    node = parse_tree(text)
+    shared = fit(node, array, reference)
+    payload = coding.join(coding.encode(node, array, shared, reference=reference))
+    packed = pack_shared(shared)
+    found = decode(parse(text), payload, array.shape, array.dtype, packed, reference)
+    assert found.tobytes() == array.tobytes()
 
 
 @pytest.mark.parametrize("text", ["ans(contexts=8, trellis=8)", "huffman(contexts=4)", "floats"])

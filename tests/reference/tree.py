@@ -29,6 +29,7 @@ import numpy as np
 from reference import (  # noqa: F401
     ans,
     blocks,
+    differences,
     factors,
     floats,
     huffman,
