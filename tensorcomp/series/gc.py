@@ -169,7 +169,7 @@ def collect(folder: Path, grace: float, *, dry_run: bool = False) -> tuple[list[
     named, removed : list of str
     """
     journal, now = load_journal(folder), time.time()
-    needed = {one.file for step in journal.steps for one in journal.chain(step)}
+    needed = {step.file for step in journal.steps}
     there = sorted(path.name for path in folder.iterdir() if is_step_file(path.name))
     named = [name for name in there if name not in needed and name not in journal.trash]
     due = [

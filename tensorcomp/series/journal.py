@@ -34,7 +34,11 @@ from tensorcomp.series.parts import about_step, is_optimizer
 NAME, PREVIOUS, _LOCK = "series.json", "series.json.1", "series.lock"
 BASE = -1  # number of a base that is no step
 _FILE = re.compile(r"(?:step-(\d{1,18})|base)(?:\.(\d{1,9}))?\.tc\.safetensors")
+_OTHER = -2  # of a file that is of no step
 _VERSION = 1
+# What the file of a step tells of it, as it is in its record.
+_TOLD = ("step", "time", "policy", "source_bytes", "has_optimizer", "metric")
+_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -109,108 +113,81 @@ class Journal:
     trash: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, steps: Iterable[Step], trash: Mapping[str, float] = MappingProxyType({})
-    ) -> Journal:
+    def of(cls, steps: Iterable[Step], trash: Mapping[str, float] = _NOTHING) -> Journal:
         """Return the journal of steps in any order; their depths are counted."""
-        found = {step.file: step for step in steps}
-
-        def depth(step: Step, seen: int = 0) -> int:
-            if seen > len(found):
-                raise FormatError(f"step {step.step} is its own base; rebuild the journal")
-            if step.base is None:
-                return 0
-            base = found.get(step.base)
-            return 1 if base is None else 1 + depth(base, seen + 1)
-
-        ordered = sorted(found.values(), key=lambda step: step.step)
-        return cls(tuple(replace(step, depth=depth(step)) for step in ordered), dict(trash))
+        counted: dict[str, Step] = {}
+        for step in sorted(steps, key=lambda step: step.step):
+            base = counted.get(step.base or "")
+            below = 0 if step.base is None else 1
+            counted[step.file] = replace(step, depth=below + (0 if base is None else base.depth))
+        return cls(tuple(counted.values()), trash)
 
     def find(self, step: int) -> Step:
         """Return the record of a step; raise `CheckpointError` if there is none."""
         for one in self.steps:
             if one.step == step:
                 return one
-        raise CheckpointError(f"has no step {step}; its steps are {_span(self.steps)}")
+        known = [one.step for one in self.steps if one.step != BASE]
+        span = f"{known[0]} to {known[-1]}" if known else "none"
+        raise CheckpointError(f"has no step {step}; its steps are {span}")
 
     def chain(self, step: Step) -> list[Step]:
         """Return the steps that a step is decoded from: keyframe first, itself last."""
-        files = {one.file: one for one in self.steps}
         chain = [step]
-        while (base := files.get(chain[0].base or "")) is not None:
-            chain.insert(0, base)
+        for one in reversed(self.steps):
+            if one.step < chain[0].step and one.file == chain[0].base:
+                chain.insert(0, one)
         return chain
-
-
-def _span(steps: tuple[Step, ...]) -> str:
-    own = [step.step for step in steps if step.step != BASE]
-    return f"{own[0]} to {own[-1]}" if own else "none"
-
-
-def file_name(step: int, generation: int = 0) -> str:
-    """Return the name of a step's file; what is written again has another."""
-    name = "base" if step == BASE else f"step-{step:08}"
-    return f"{name}.{generation}.tc.safetensors" if generation else f"{name}.tc.safetensors"
 
 
 def is_step_file(name: str) -> bool:
     """Return whether a file is that of a step, by its name."""
-    return _number(name) is not None
+    return _number(name) != _OTHER
 
 
 def free_name(folder: Path, step: int) -> str:
-    """Return the name of the first generation of a step that no file has."""
-    taken = {generation for found, generation, _ in _step_files(folder) if found == step}
-    return file_name(step, max(taken, default=-1) + 1)
+    """Return a name for a step's file: one that is written again is of a later generation."""
+    last = max((count for found, count, _ in _step_files(folder) if found == step), default=-1)
+    name = "base" if step == BASE else f"step-{step:08}"
+    return f"{name}{f'.{last + 1}' if last >= 0 else ''}.tc.safetensors"
 
 
 def _step_files(folder: Path) -> Iterator[tuple[int, int, str]]:
     """Yield the step, generation and name of every file of a step."""
-    with reading(folder):
-        names = [path.name for path in folder.iterdir()]
-    for name in names:
-        if found := _FILE.fullmatch(name):
-            yield int(found[1] or BASE), int(found[2] or 0), name
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if found := _FILE.fullmatch(path.name):
+            yield int(found[1] or BASE), int(found[2] or 0), path.name
 
 
 def load_journal(folder: Path) -> Journal:
-    """Return the journal, made again from the files where it is lost or damaged."""
+    """Return the journal, made again from the files where it is lost or damaged.
+
+    Of a step that it does not know, the first generation is taken whose base is there.
+    """
+    journal = Journal()
     try:
         journal = read_journal(folder / NAME)
     except MissingFileError:
-        journal = Journal()
+        pass
     except FormatError as error:
         LOGGER.warning("%s; made again from the files", error)
-        journal = Journal()
-    known = {step.step for step in journal.steps}
-    new: dict[int, list[str]] = {}
-    for step, _, name in sorted(_step_files(folder)) if folder.is_dir() else ():
-        if step not in known and name not in journal.trash:
-            new.setdefault(step, []).append(name)
-    return _with_files(journal, folder, new) if new else journal
-
-
-def _with_files(journal: Journal, folder: Path, new: Mapping[int, list[str]]) -> Journal:
-    """Add steps that are known by their files: the first generation that has its base."""
-    added: dict[int, Step] = {one.step: one for one in journal.steps}
-    for number in sorted(new):
-        for name in new[number]:
+    known = {step.step: step for step in journal.steps}
+    for number, _, name in sorted(_step_files(folder)):
+        if number not in known and name not in journal.trash:
             try:
                 step = describe(folder / name)
             except TensorcompError as error:
                 LOGGER.warning("%s; left out", error)
                 continue
-            base = _number(step.base or "")
-            own = step if base is None else added.get(base, step)
-            added[number] = step if own is step else replace(step, base=own.file)
-            break
-    return Journal.of(added.values(), journal.trash)
+            base = known.get(_number(step.base or ""))
+            known[number] = step if base is None else replace(step, base=base.file)
+    return Journal.of(known.values(), journal.trash)
 
 
-def _number(name: str) -> int | None:
-    """Return the number of the step that a file is of, by its name; None of another file."""
+def _number(name: str) -> int:
+    """Return the number of the step that a file is of, by its name."""
     found = _FILE.fullmatch(name)
-    return None if found is None else int(found[1] or BASE)
+    return _OTHER if found is None else int(found[1] or BASE)
 
 
 def describe(path: Path) -> Step:
@@ -226,26 +203,17 @@ def describe(path: Path) -> Step:
         base = about["base"] if file.manifest.bases else None
         if is_step_file(base or ""):  # else it is elsewhere
             file.find_bases()
-        errors = dict(zip(("weights", "moments"), about.get("errors", (0.0, 0.0)), strict=True))
-        before, has_optimizer = dict(errors), bool(about["has_optimizer"])
+        # What a rewritten step had lost before adds to what it lost then.
+        before = about.get("errors", (0.0, 0.0))
+        lost = {False: 0.0, True: 0.0}
         for record in file.manifest.blobs.values():
-            kind = "moments" if is_optimizer(record.role) else "weights"
-            # What a rewritten step had lost before adds to what it lost then.
-            errors[kind] = max(errors[kind], before[kind] + record.rel_l2)
-        return Step(
-            step=int(about["step"]),
-            file=path.name,
-            time=float(about["time"]),
-            policy=str(about["policy"]),
-            nbytes=file.nbytes,
-            source_bytes=int(about["source_bytes"]),
-            digest=file_digest(path),
-            base=base,
-            weights_error=errors["weights"],
-            moments_error=errors["moments"],
-            has_optimizer=has_optimizer,
-            metric=about.get("metric"),
-        )
+            kind = is_optimizer(record.role)
+            lost[kind] = max(lost[kind], record.rel_l2)
+        sizes: dict[str, Any] = {"nbytes": file.nbytes, "digest": file_digest(path)}
+        errors = before[0] + lost[False], before[1] + lost[True]
+        told: dict[str, Any] = {name: about[name] for name in _TOLD}
+        told |= dict(zip(("weights_error", "moments_error"), errors, strict=True))
+        return Step(file=path.name, base=base, **told, **sizes)
 
 
 def file_digest(path: Path) -> str:

@@ -18,6 +18,7 @@ from tensorcomp.api.load import safe_open
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
+from tensorcomp.planning.policies import check_policy
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
 from tensorcomp.series.chain import Fault, faults_of, opened, search_paths
@@ -35,7 +36,6 @@ from tensorcomp.series.parts import open_files, open_parts, weights_of, write_pa
 from tensorcomp.series.state import Snapshot, restore_state, state_parts
 from tensorcomp.series.write import EXACT, Base, write_step
 
-POLICIES = (EXACT, "resume", "archive")
 DEFAULT_GRACE = 3600.0  # seconds
 _SMALLER = 0.995  # of a keyframe's bytes that a step against it takes at most
 
@@ -87,7 +87,8 @@ class Series:
         if keyframe_every < 1:
             raise OptionError(f"expected keyframe_every of 1 or more, got {keyframe_every}")
         self.path = Path(path)
-        self._every, self._policy, self._threads = keyframe_every, _checked(policy), threads
+        check_policy(policy)
+        self._every, self._policy, self._threads = keyframe_every, policy, threads
         self._snapshot = Snapshot()
         self._pool = ThreadPoolExecutor(1, "tensorcomp-series")
         self._pending: Future[Step] | None = None
@@ -201,8 +202,9 @@ class Series:
             return self._write(open_files(path, stack), about, outside, progress)
 
     def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
-        policy = self._policy if policy is None else _checked(policy)
-        return {"step": step, "policy": policy, "metric": metric, "time": time.time()}
+        chosen = self._policy if policy is None else policy
+        check_policy(chosen)
+        return {"step": step, "policy": chosen, "metric": metric, "time": time.time()}
 
     def _write(
         self,
@@ -355,8 +357,9 @@ class Series:
         self.flush()
         with writing_alone(self._existing()):
             kept = gc.select(self._journal(), keep_optimizer)
-            how = None if policy in (None, EXACT) else _checked(str(policy))
-            gc.thin(self.path, kept, how, progress or Progress(), self._threads)
+            if policy is not None:
+                check_policy(policy)
+            gc.thin(self.path, kept, policy, progress or Progress(), self._threads)
 
     def rebase(self, every: int | None = None, progress: Progress | None = None) -> None:
         """Make keyframes of steps that are `every` files deep.
@@ -386,12 +389,6 @@ class Series:
         if not self.path.is_dir():
             raise CheckpointError("there is no such series", path=self.path)
         return self.path
-
-
-def _checked(policy: str) -> str:
-    if policy not in POLICIES:
-        raise OptionError(f"expected a policy of {', '.join(POLICIES)}, got {policy!r}")
-    return policy
 
 
 def _trainer_state(path: Path) -> tuple[int | None, float | None]:

@@ -54,8 +54,7 @@ def write_step(
     source = JoinedCheckpoint(parts, {**about, "base": None if base is None else base.name})
 
     def options(opened: Checkpoint | None) -> CompressOptions:
-        lossy: dict[str, Any] = {} if policy == EXACT else {"policy": policy}
-        return CompressOptions(base=opened, threads=threads, **lossy)
+        return CompressOptions(base=opened, policy=policy, threads=threads)
 
     with atomic_file(path, force=False) as file:
         is_whole = False
