@@ -18,7 +18,7 @@ from tensorcomp.api.load import safe_open
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
-from tensorcomp.planning.policies import check_policy
+from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
 from tensorcomp.series.chain import Fault, faults_of, opened, search_paths
@@ -87,7 +87,7 @@ class Series:
         if keyframe_every < 1:
             raise OptionError(f"expected keyframe_every of 1 or more, got {keyframe_every}")
         self.path = Path(path)
-        check_policy(policy)
+        CompressOptions(policy=policy)  # which checks it
         self._every, self._policy, self._threads = keyframe_every, policy, threads
         self._snapshot = Snapshot()
         self._pool = ThreadPoolExecutor(1, "tensorcomp-series")
@@ -203,7 +203,7 @@ class Series:
 
     def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
         chosen = self._policy if policy is None else policy
-        check_policy(chosen)
+        CompressOptions(policy=chosen)  # which checks it
         return {"step": step, "policy": chosen, "metric": metric, "time": time.time()}
 
     def _write(
@@ -357,8 +357,7 @@ class Series:
         self.flush()
         with writing_alone(self._existing()):
             kept = gc.select(self._journal(), keep_optimizer)
-            if policy is not None:
-                check_policy(policy)
+            CompressOptions(policy=policy or EXACT)  # which checks it
             gc.thin(self.path, kept, policy, progress or Progress(), self._threads)
 
     def rebase(self, every: int | None = None, progress: Progress | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tensorcomp._formatting import shown
+from tensorcomp._formatting import shown, unique_name
 from tensorcomp._threads import Workers
 from tensorcomp.api.load import safe_open
 from tensorcomp.checkpoints.base import Checkpoint
@@ -102,6 +102,7 @@ def _pack(value: Any, name: str, tensors: dict[str, Any]) -> Any:
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if _is_array(value):
+        name = unique_name(name, set(tensors))
         tensors[name] = value
         return {_KIND: "array" if isinstance(value, np.ndarray) else "tensor", "name": name}
     if isinstance(value, bytes):

@@ -83,13 +83,18 @@ def test_states_that_are_no_plain_values_are_refused(tmp_path):
         found = series.restore(1)
         assert torch.equal(found.pop("t"), extra.pop("t"))
         assert found == extra
+        alike = {1: torch.zeros(2), "1": torch.ones(2), "a.b": [torch.ones(1)], "a": {"b.0": None}}
+        series.add(2, extra=alike | {"a.b.0": torch.zeros(1)})
+        found = series.restore(2)
+        assert found[1].tolist() + found["1"].tolist() == [0, 0, 1, 1]
+        assert (found["a.b"][0].item(), found["a.b.0"].item()) == (1, 0)
     assert series.steps[0].resumable == "weights only"
 
 
 def test_options_are_checked(tmp_path):
     with pytest.raises(OptionError, match="expected keyframe_every of 1 or more, got 0"):
         Series(tmp_path, keyframe_every=0)
-    with pytest.raises(OptionError, match="expected a policy of exact, resume, archive, got 'x'"):
+    with pytest.raises(OptionError, match="expected policy to be of exact, resume, archive, got 'x'"):
         Series(tmp_path, policy="x")
 
 
