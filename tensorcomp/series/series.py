@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -190,16 +190,19 @@ class Series:
         number = own_step if step is None else step
         if number is None:
             raise CheckpointError("expected a name that ends in the step; give step=…", path=path)
+        outside, about = None, self._about(number, policy, own_metric if metric is None else metric)
+        if base is not None and external_base:
+            place = Path(base).resolve()
+            outside = Base(str(place), partial(open_any, place), float("inf"))
+        elif base is not None and not any(one.step == BASE for one in self._journal().steps):
+            self._write_files(Path(base), self._about(BASE, EXACT, None), None, progress)
+        return self._write_files(path, about, outside, progress)
+
+    def _write_files(
+        self, path: Path, about: Mapping[str, Any], base: Base | None, progress: Progress | None
+    ) -> Step:
         with contextlib.ExitStack() as stack:
-            outside = None
-            if base is not None and external_base:
-                place = Path(base).resolve()
-                outside = Base(str(place), partial(open_any, place), float("inf"))
-            elif base is not None and not any(one.step == BASE for one in self._journal().steps):
-                own = self._about(BASE, EXACT, None)
-                self._write(open_files(Path(base), stack), own, None, progress)
-            about = self._about(number, policy, own_metric if metric is None else metric)
-            return self._write(open_files(path, stack), about, outside, progress)
+            return self._write(open_files(path, stack), about, base, progress, stack.close)
 
     def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
         chosen = self._policy if policy is None else policy
@@ -212,6 +215,7 @@ class Series:
         about: Mapping[str, Any],
         outside: Base | None = None,
         progress: Progress | None = None,
+        done: Callable[[], None] = lambda: None,
     ) -> Step:
         self.path.mkdir(parents=True, exist_ok=True)
         with writing_alone(self.path):
@@ -224,7 +228,9 @@ class Series:
             base = outside or self._base(journal, number)
             target = self.path / free_name(self.path, number)
             policy = str(about["policy"])
-            step = write_step(parts, target, about, base, policy, self._threads, progress)
+            step = write_step(
+                parts, target, about, base, policy, self._threads, progress, done=done
+            )
             journal = Journal.of([*journal.steps, step], journal.trash)
             write_journal(self.path, journal)
             return journal.find(number)
@@ -300,9 +306,8 @@ class Series:
             Workers(self._threads) as pool,
         ):
             parts = open_parts(found, pool)
-            if only_weights:
-                whole = weights_of(parts)
-            write_parts({"": whole} if only_weights else parts, Path(str(out)), force=force)
+            wanted = {"": weights_of(parts)} if only_weights else parts
+            write_parts(wanted, Path(str(out)), force=force)
         return Path(str(out))
 
     def restore(self, step: int, model: Any = None, optimizer: Any = None) -> Any:

@@ -46,6 +46,8 @@ def write_step(
     policy: str = EXACT,
     threads: int | None = None,
     progress: Progress | None = None,
+    *,
+    done: Callable[[], None] = lambda: None,
 ) -> Step:
     """Write a step as a new file, whole or not at all; return its record.
 
@@ -67,4 +69,5 @@ def write_step(
                 LOGGER.warning("%s: written as a keyframe, since its base: %s", path.name, error)
         if not is_whole:
             compress_source(source, file, options(None), progress)
+        done()  # which tells whether the files were changed meanwhile: it has no name yet
     return describe(path)

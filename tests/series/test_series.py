@@ -4,6 +4,7 @@ from safetensors.torch import load_file, save_file
 
 from tensorcomp import Series
 from tensorcomp.errors import CheckpointError, InputTypeError, OptionError
+from tensorcomp.series import series as series_module
 
 
 def test_every_step_is_restored_exactly(run, training):
@@ -94,7 +95,7 @@ def test_states_that_are_no_plain_values_are_refused(tmp_path):
 def test_options_are_checked(tmp_path):
     with pytest.raises(OptionError, match="expected keyframe_every of 1 or more, got 0"):
         Series(tmp_path, keyframe_every=0)
-    with pytest.raises(OptionError, match="expected policy to be of exact, resume, archive, got 'x'"):
+    with pytest.raises(OptionError, match="exact, resume, archive, got 'x'"):
         Series(tmp_path, policy="x")
 
 
@@ -122,3 +123,37 @@ def test_files_and_folders_come_back_byte_for_byte(tmp_path, training):
     assert series.get(7, out=tmp_path / "b.pt").read_bytes() == (tmp_path / "step7.pt").read_bytes()
     weights = series.get(1500, out=tmp_path / "w.safetensors", only_weights=True)
     assert load_file(weights).keys() == training.model.state_dict().keys()
+
+
+@pytest.mark.parametrize("external", [True, False])
+def test_a_base_of_all(tmp_path, training, external):
+    base, tuned = tmp_path / "base.safetensors", tmp_path / "tuned-1.safetensors"
+    save_file(training.states[90][0], base)
+    save_file(training.states[100][0], tuned)
+    series = Series(tmp_path / "run", threads=1)
+    step = series.add_path(tuned, base=base, external_base=external)
+    assert step.depth == 1
+    assert [one.step for one in series.steps] == [1]
+    if not external:
+        base.unlink()
+    assert series.get(1, out=tmp_path / "back").read_bytes() == tuned.read_bytes()
+    assert series.verify(deep=True) == []
+    if external:
+        base.unlink()
+        assert "is coded against 'base.safetensors'" in series.verify()[0].error
+
+
+def test_a_file_that_is_changed_meanwhile_is_no_step(tmp_path, training, monkeypatch):
+    path = tmp_path / "w-1.safetensors"
+    save_file(training.states[90][0], path)
+    written = series_module.write_step
+
+    def changing(*arguments, **keywords):
+        save_file({"other": torch.zeros(3)}, path)
+        return written(*arguments, **keywords)
+
+    monkeypatch.setattr(series_module, "write_step", changing)
+    series = Series(tmp_path / "run", threads=1)
+    with pytest.raises(CheckpointError, match="was changed while it was read"):
+        series.add_path(path)
+    assert series.steps == []
