@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,9 @@ from .options import all_forms, as_json, force, option, output, path, threads
 
 if TYPE_CHECKING:
     from tensorcomp._tables import Table
+    from tensorcomp.progress import Progress
     from tensorcomp.series.journal import Step
+    from tensorcomp.series.series import Series
 
 _POLICIES = click.Choice(["exact", "resume", "archive"])
 _NUMBER = click.IntRange(min=0)
@@ -53,12 +57,8 @@ def add(
       tensorcomp series add run model.pt --step 2000 --policy resume
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import bytes_text, ratio_text
-    from tensorcomp.series.series import Series
 
-    from .progress import progress
-
-    settings: dict[str, Any] = {"keyframe_every": keyframe_every, "threads": threads}
-    with Series(run, **settings) as found, progress("adding") as watch:
+    with _series(run, "adding", keyframe_every=keyframe_every, threads=threads) as (found, watch):
         step = found.add_path(source, progress=watch, **asked)
     kind = "a keyframe" if step.base is None else f"{step.depth} deep"
     text = f"Step {step.step}: {bytes_text(step.nbytes)}, {ratio_text(step.ratio)} times smaller"
@@ -70,14 +70,9 @@ def add(
 @all_forms
 def ls(run: Path) -> Result:
     """List the steps: sizes, errors, and how training goes on from each."""
-    from tensorcomp._formatting import bytes_text, ratio_text
     from tensorcomp.series.series import Series
 
-    steps = Series(run).steps
-    held, given = (sum(getattr(s, name) for s in steps) for name in ("nbytes", "source_bytes"))
-    total = f"{len(steps):,} steps: {bytes_text(held)} of {bytes_text(given)}, "
-    summary = f"{total}{ratio_text(given / max(held, 1))} times smaller"
-    return Result(lambda: {"steps": [_record(s) for s in steps]}, _table(steps), summary=(summary,))
+    return _listed(Series(run).steps)
 
 
 @series.command(cls=Command)
@@ -132,13 +127,9 @@ def thin(run: Path, *, kept: Sequence[str], policy: str | None, threads: int | N
     Example:
       tensorcomp series thin run --keep-optimizer last:2,every:5000 --keep best:3
     """  # noqa: D301 - \b keeps the example's lines as they are
-    from tensorcomp.series.series import Series
-
-    from .progress import progress
-
-    with Series(run, threads=threads) as found, progress("thinning") as watch:
+    with _series(run, "thinning", threads=threads) as (found, watch):
         found.thin(kept, policy=policy, progress=watch)
-        return _changed(found.steps)
+        return _listed(found.steps)
 
 
 @series.command(cls=Command)
@@ -148,13 +139,9 @@ def thin(run: Path, *, kept: Sequence[str], policy: str | None, threads: int | N
 @as_json
 def rebase(run: Path, *, every: int, threads: int | None) -> Result:
     """Make new keyframes, so that chains are shorter; old files stay until gc."""
-    from tensorcomp.series.series import Series
-
-    from .progress import progress
-
-    with Series(run, threads=threads) as found, progress("rebasing") as watch:
+    with _series(run, "rebasing", threads=threads) as (found, watch):
         found.rebase(every, watch)
-        return _changed(found.steps)
+        return _listed(found.steps)
 
 
 @series.command(cls=Command)
@@ -165,11 +152,8 @@ def verify(run: Path, *, deep: bool) -> Result:
     """Find damaged files, and name every step that each takes with it."""
     from tensorcomp._formatting import counted
     from tensorcomp.errors import VerificationError
-    from tensorcomp.series.series import Series
 
-    from .progress import progress
-
-    with Series(run) as found, progress("verifying", "steps") as watch:
+    with _series(run, "verifying") as (found, watch):
         faults, count = found.verify(deep=deep, progress=watch), len(found.steps)
     records = [fault.__dict__ for fault in faults]
     lines = [f"{fault.error}; steps {', '.join(map(str, fault.steps))}" for fault in faults]
@@ -201,9 +185,24 @@ def gc(run: Path, *, dry_run: bool, grace: float) -> Result:
     )
 
 
-def _changed(steps: Sequence[Step]) -> Result:
-    records = [_record(step) for step in steps]
-    return Result(lambda: {"steps": records}, _table(steps))
+@contextlib.contextmanager
+def _series(run: Path, doing: str, **settings: Any) -> Iterator[tuple[Series, Progress]]:
+    """Open a series, and show the progress of a verb."""
+    from tensorcomp.series.series import Series
+
+    from .progress import progress
+
+    with Series(run, **settings) as found, progress(doing) as watch:
+        yield found, watch
+
+
+def _listed(steps: Sequence[Step]) -> Result:
+    from tensorcomp._formatting import bytes_text, ratio_text
+
+    held, given = (sum(getattr(s, name) for s in steps) for name in ("nbytes", "source_bytes"))
+    total = f"{len(steps):,} steps: {bytes_text(held)} of {bytes_text(given)}, "
+    summary = f"{total}{ratio_text(given / max(held, 1))} times smaller"
+    return Result(lambda: {"steps": [_record(s) for s in steps]}, _table(steps), summary=(summary,))
 
 
 def _record(step: Step) -> dict[str, Any]:
@@ -216,24 +215,19 @@ def _table(steps: Sequence[Step]) -> Table:
     from tensorcomp._formatting import ratio_text
     from tensorcomp._tables import Column, Table
 
-    def moment(seconds: float) -> str:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
-
     def error(value: float) -> str:
         return f"{value:.2g}" if value else "exact"
 
-    columns = [
-        Column("Step", "step", lambda s: s.step),
-        Column("Time", "time", lambda s: s.time, moment, spare=1),
-        Column("Bytes", "bytes", lambda s: s.nbytes, "{:,}".format),
-        Column("Ratio", "ratio", lambda s: s.ratio, ratio_text),
-        Column("Depth", "depth", lambda s: s.depth, lambda d: str(d) if d else "keyframe"),
-        Column("Weights", "weights_error", lambda s: s.weights_error, error),
-        Column(
-            *("Moments", "moments_error"),
-            lambda s: s.moments_error if s.has_optimizer else None,
-            error,
-        ),
-        Column("Resumable", "resumable", lambda s: s.resumable, left=True),
-    ]
-    return Table(columns, list(steps))
+    forms: dict[str, Callable[[Any], str]] = {
+        "step": str,
+        "time": lambda seconds: time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)),
+        "nbytes": "{:,}".format,
+        "ratio": ratio_text,
+        "depth": lambda depth: str(depth) if depth else "keyframe",
+        "weights_error": error,
+        "moments_error": error,
+        "resumable": str,
+    }
+    titles = ("Step", "Time", "Bytes", "Ratio", "Depth", "Weights", "Moments", "Resumable")
+    named = zip(titles, forms.items(), strict=True)
+    return Table([Column(title, key, attrgetter(key), text) for title, (key, text) in named], steps)

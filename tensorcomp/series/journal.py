@@ -146,7 +146,7 @@ def is_step_file(name: str) -> bool:
 
 
 def free_name(folder: Path, step: int) -> str:
-    """Return a name for a step's file: one that is written again is of a later generation."""
+    """Return a new name for a step's file, of the next generation if need be."""
     last = max((count for found, count, _ in _step_files(folder) if found == step), default=-1)
     name = "base" if step == BASE else f"step-{step:08}"
     return f"{name}{f'.{last + 1}' if last >= 0 else ''}.tc.safetensors"
