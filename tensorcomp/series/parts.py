@@ -7,13 +7,14 @@ rebuilds each file is JSON in the metadata of the step's file.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from tensorcomp.io.files import atomic_file
 from tensorcomp.planning.roles.classify import roles_of
 
 Held = TypeVar("Held", bound=Checkpoint)
+Place: TypeAlias = tuple[Checkpoint, TensorInfo]
 
 KEY = "tensorcomp.series"
 # Files of a state in memory.
@@ -47,151 +49,99 @@ def is_optimizer(role: str) -> bool:
     return role.partition(".")[0] in ("moment", "optimizer", "step")
 
 
-class JoinedCheckpoint(Checkpoint):
-    """Files of a step as one checkpoint.
+class View(Checkpoint):
+    """Tensors of other checkpoints, perhaps under other names, as one file.
 
     Parameters
     ----------
-    parts : mapping of str to Checkpoint
-        By their paths.
-    about : mapping
-        JSON values that are kept with the step.
-    """
-
-    def __init__(self, parts: Mapping[str, Checkpoint], about: Mapping[str, Any]) -> None:
-        self._places: dict[str, tuple[Checkpoint, str]] = {}
-        infos: list[TensorInfo] = []
-        described: list[dict[str, Any]] = []
-        aliases: dict[str, str] = {}
-        for file, part in parts.items():
-            own = [info.name for info in part.tensors]
-            is_plain = part.kind == "safetensors" or len(parts) == 1
-            prefix = "" if is_plain and self._places.keys().isdisjoint(own) else f"{file}/"
-            for info in part.tensors:
-                name = prefix + info.name
-                self._places[name] = part, info.name
-                infos.append(_named(info, name))
-            aliases |= {prefix + name: prefix + held for name, held in part.aliases.items()}
-            described.append(_part_to_json(file, prefix, part))
-        self.tensors, self.aliases = tuple(infos), aliases
-        self.nbytes = sum(part.nbytes for part in parts.values())
-        has_state = any(map(is_optimizer, roles_of(infos).values()))
-        held = {"has_optimizer": has_state or OPTIMIZER_FILE in parts, "parts": described}
-        self._about = {"source_bytes": self.nbytes, **about, **held}
-
-    def read(self, name: str) -> np.ndarray:
-        """Return a tensor's bytes."""
-        part, own = self._places[name]
-        return part.read(own)
-
-    def template(self) -> SourceTemplate:
-        """Return what makes a safetensors file of all, and tells its parts."""
-        return SourceTemplate("safetensors", {"metadata": {KEY: json.dumps(self._about)}})
-
-
-def _named(info: TensorInfo, name: str) -> TensorInfo:
-    return replace(info, name=name)
-
-
-def _part_to_json(file: str, prefix: str, part: Checkpoint) -> dict[str, Any]:
-    template = part.template()
-    plain = template.attachments.items()
-    return {
-        "file": file,
-        "prefix": prefix,
-        "count": len(part.tensors),
-        "aliases": dict(part.aliases),
-        "nbytes": part.nbytes,
-        "kind": template.kind,
-        "structure": dict(template.structure),
-        "attachments": {name: base64.b64encode(data).decode() for name, data in plain},
-    }
-
-
-class Part(Checkpoint):
-    """One file of a step that is open, as it was before it was joined to others.
-
-    Parameters
-    ----------
-    step : CompressedFile
-    about : mapping
-        The part's description.
-    infos : sequence of TensorInfo
-        Its tensors in the step.
+    places : mapping of str to (Checkpoint, TensorInfo)
+        Where each tensor is.
+    template : SourceTemplate
+        What rebuilds the file.
+    nbytes : int
+        Its size.
+    aliases : mapping of str to str
     workers : Workers, optional
-        Threads to decode chunks on.
+        Threads to decode chunks of compressed tensors on.
     """
 
     def __init__(
         self,
-        step: CompressedFile,
-        about: Mapping[str, Any],
-        infos: tuple[TensorInfo, ...],
+        places: Mapping[str, Place],
+        template: SourceTemplate,
+        nbytes: int,
+        aliases: Mapping[str, str] = MappingProxyType({}),
         workers: Workers | None = None,
     ) -> None:
-        self._step, self._prefix, self._workers = step, str(about["prefix"]), workers
-        self.stored_names = tuple(info.name for info in infos)
-        names = [name.removeprefix(self._prefix) for name in self.stored_names]
-        self.tensors = tuple(map(_named, infos, names))
-        packed = about["attachments"].items()
-        attachments = {name: base64.b64decode(data, validate=True) for name, data in packed}
-        self._template = SourceTemplate(about["kind"], dict(about["structure"]), attachments)
-        self.kind, self.nbytes = self._template.format, int(about["nbytes"])
-        self.aliases = dict(about["aliases"])
+        self.places, self.kind, self.nbytes, self.aliases = places, template.format, nbytes, aliases
+        self.tensors = tuple(replace(info, name=name) for name, (_, info) in places.items())
+        self._template, self._workers = template, workers
 
     def read(self, name: str) -> np.ndarray:
         """Return a tensor's bytes."""
-        return self._step.read(self._prefix + name)
+        source, info = self.places[name]
+        return source.read(info.name)
 
     def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
         """Yield a tensor's bytes."""
-        tensor = self._step.open_tensor(self._prefix + name)
-        if self._workers is None or tensor.grid.count == 1:
-            return checked_bytes(tensor)
+        source, info = self.places[name]
+        if self._workers is None or not isinstance(source, CompressedFile):
+            return source.iter_bytes(info.name)
+        tensor = source.open_tensor(info.name)
         decoded = self._workers.in_order(tensor.decode_chunk, range(tensor.grid.count))
         return checked_bytes(tensor, (chunk for _, chunk in decoded))
 
     def is_exact(self, name: str) -> bool:
-        """Return whether a tensor is what the file held."""
-        return self._step.is_exact(self._prefix + name)
+        """Return whether a tensor is what its file held."""
+        source, info = self.places[name]
+        return source.is_exact(info.name)
 
     def template(self) -> SourceTemplate:
         """Return what rebuilds the file."""
         return self._template
 
 
-class Weights(Checkpoint):
-    """Weights of a checkpoint, without an optimizer's state.
+def joined(parts: Mapping[str, Checkpoint], about: Mapping[str, Any]) -> View:
+    """Return the files of a step, by their paths, as one checkpoint.
 
-    Parameters
-    ----------
-    source : Checkpoint
+    What is told `about` it, JSON values, is kept with it.
     """
+    places: dict[str, Place] = {}
+    aliases: dict[str, str] = {}
+    described, has_state, nbytes = [], OPTIMIZER_FILE in parts, 0
+    for file, part in parts.items():
+        is_plain = part.kind == "safetensors" or len(parts) == 1
+        is_plain &= places.keys().isdisjoint(info.name for info in part.tensors)
+        prefix, template = "" if is_plain else f"{file}/", part.template()
+        places |= {prefix + info.name: (part, info) for info in part.tensors}
+        aliases |= {prefix + name: prefix + held for name, held in part.aliases.items()}
+        has_state |= any(map(is_optimizer, roles_of(part.tensors).values()))
+        nbytes += part.nbytes
+        sizes = {"count": len(part.tensors), "nbytes": part.nbytes}
+        rest = {
+            "kind": template.kind,
+            "structure": dict(template.structure),
+            "attachments": {n: b64encode(d).decode() for n, d in template.attachments.items()},
+        }
+        names = {"file": file, "prefix": prefix, "aliases": dict(part.aliases)}
+        described.append({**names, **sizes, **rest})
+    told = {"source_bytes": nbytes, **about, "has_optimizer": has_state, "parts": described}
+    whole = SourceTemplate("safetensors", {"metadata": {KEY: json.dumps(told)}})
+    return View(places, whole, nbytes, aliases)
 
-    def __init__(self, source: Checkpoint) -> None:
-        self._source = source
-        roles = roles_of(source.tensors)
-        rest = set(unpack_structure(source.template()).get("hidden", ()))
-        rest.update(name for name, role in roles.items() if is_optimizer(role))
-        kept = {info.name: info for info in source.tensors if info.name not in rest}
-        # A safetensors file has no aliases: a tied tensor is there under both names.
-        tied = {name: kept[held] for name, held in source.aliases.items() if held in kept}
-        self._names = {name: info.name for name, info in (kept | tied).items()}
-        self.tensors = tuple(_named(info, name) for name, info in (kept | tied).items())
-        header = build_header(self.tensors, _METADATA)
-        self.nbytes = len(header) + sum(info.nbytes for info in self.tensors)
 
-    def read(self, name: str) -> np.ndarray:
-        """Return a tensor's bytes."""
-        return self._source.read(self._names[name])
-
-    def iter_bytes(self, name: str) -> Iterator[np.ndarray]:
-        """Yield a tensor's bytes."""
-        return self._source.iter_bytes(self._names[name])
-
-    def template(self) -> SourceTemplate:
-        """Return what a safetensors file of the weights needs besides them."""
-        return SourceTemplate("safetensors", {"metadata": _METADATA})
+def weights_in(source: Checkpoint) -> View:
+    """Return the weights of a file, without an optimizer's state, as another."""
+    roles = roles_of(source.tensors)
+    rest = set(unpack_structure(source.template()).get("hidden", ()))
+    rest.update(name for name, role in roles.items() if is_optimizer(role))
+    kept = {info.name: info for info in source.tensors if info.name not in rest}
+    # A safetensors file has no aliases: a tied tensor is there under both names.
+    kept |= {name: kept[held] for name, held in source.aliases.items() if held in kept}
+    nbytes = len(build_header(list(kept.values()), _METADATA))
+    nbytes += sum(info.nbytes for info in kept.values())
+    template = SourceTemplate("safetensors", {"metadata": _METADATA})
+    return View({name: (source, info) for name, info in kept.items()}, template, nbytes)
 
 
 def without_optimizer(parts: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
@@ -203,7 +153,7 @@ def without_optimizer(parts: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
     for file, part in parts.items():
         roles = roles_of(part.tensors)
         if file == OPTIMIZER_FILE or any(map(is_optimizer, roles.values())):
-            weights = Weights(part)
+            weights = weights_in(part)
             if weights.tensors:
                 kept[f"{file.removesuffix(_SUFFIX)}{_SUFFIX}"] = weights
         else:
@@ -214,7 +164,7 @@ def without_optimizer(parts: Mapping[str, Checkpoint]) -> dict[str, Checkpoint]:
 def weights_of(parts: Mapping[str, Checkpoint]) -> Checkpoint:
     """Return the weights of a step as one safetensors file."""
     found = weight_files(parts)
-    return Weights(JoinedCheckpoint({name: Weights(part) for name, part in found.items()}, {}))
+    return weights_in(joined({name: weights_in(part) for name, part in found.items()}, {}))
 
 
 def weight_files(parts: Mapping[str, Held]) -> dict[str, Held]:
@@ -257,16 +207,20 @@ def about_step(file: CompressedFile) -> dict[str, Any]:
         raise FormatError("is not the file of a step of a series", path=file.where) from error
 
 
-def open_parts(file: CompressedFile, workers: Workers | None = None) -> dict[str, Part]:
+def open_parts(file: CompressedFile, workers: Workers | None = None) -> dict[str, View]:
     """Return the files of an open step, by their paths."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, View] = {}
     start = 0
     with located(path=file.where):
         try:
             for about in about_step(file)["parts"]:
-                stop = start + about["count"]
-                parts[_safe(about["file"])] = Part(file, about, file.tensors[start:stop], workers)
-                start = stop
+                infos, prefix = file.tensors[start : start + about["count"]], about["prefix"]
+                places = {info.name.removeprefix(prefix): (file, info) for info in infos}
+                packed = {name: b64decode(data) for name, data in about["attachments"].items()}
+                template = SourceTemplate(about["kind"], about["structure"], packed)
+                sizes = about["nbytes"], about["aliases"]
+                parts[_safe(about["file"])] = View(places, template, *sizes, workers)
+                start += len(infos)
         except PARSING_ERRORS as error:
             raise FormatError(f"what it says of its files is damaged ({error!r})") from error
     return parts

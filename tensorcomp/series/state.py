@@ -27,7 +27,7 @@ from tensorcomp.series.parts import (
     EXTRA_FILE,
     MODEL_FILE,
     OPTIMIZER_FILE,
-    Part,
+    View,
     open_parts,
     weight_files,
 )
@@ -147,13 +147,13 @@ def unpacked(part: Checkpoint, tensors: Mapping[str, Any]) -> Any:
 
 def step_tensors(
     folder: Path, journal: Journal, step: Step, *, only_weights: bool = False
-) -> tuple[dict[str, Any], dict[str, Part]]:
+) -> tuple[dict[str, Any], dict[str, View]]:
     """Return the tensors of a step, and its files; find its chain first."""
     path, search = folder / step.file, search_paths(folder, journal, step)
     with opened(folder, journal, step) as file:
         parts = open_parts(file)
         wanted = weight_files(parts) if only_weights else parts
-        names = [name for part in wanted.values() for name in part.stored_names]
+        names = [info.name for part in wanted.values() for _, info in part.places.values()]
     with safe_open(path, "pt", bases=search) as opened_file, Workers() as workers:
         return dict(workers.in_order(opened_file.get_tensor, names)), parts
 

@@ -15,7 +15,7 @@ from tensorcomp.pipeline.job import compress_source
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.series.journal import Step, describe
-from tensorcomp.series.parts import JoinedCheckpoint
+from tensorcomp.series.parts import joined
 
 EXACT = "exact"
 
@@ -53,7 +53,7 @@ def write_step(
 
     It is a keyframe, too, where the base is damaged: a step that is to be kept is kept.
     """
-    source = JoinedCheckpoint(parts, {**about, "base": None if base is None else base.name})
+    source = joined(parts, {**about, "base": None if base is None else base.name})
 
     def options(opened: Checkpoint | None) -> CompressOptions:
         return CompressOptions(base=opened, policy=policy, threads=threads)
