@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.series.states import Arrays, State, coded
+from benchmarks.series.states import Arrays, State, coded, file_ratio
 
 SEEDS, TRAIN, BATCH, BEFORE, AFTER = 20, 1400, 32, 100, 100
 SETTINGS = (
@@ -97,7 +97,7 @@ def digit_runs(done: Collection[str]) -> Iterator[dict[str, Any]]:
             first.append(float(np.mean(losses[:20])))
             last.append(float(np.mean(losses[-50:])))
             held.append(end)
-        ratio = state.nbytes / found.nbytes
+        ratio = 1.0 if setting == "exact" else file_ratio(state, base, setting)
         yield {
             "setting": setting,
             "ratio": ratio,
