@@ -220,7 +220,7 @@ _base_options = together(
     _planning(
         "--policy",
         "What a training state loses: exact, nothing; resume, of weights 0.15 of their update, of "
-        "moments all but 1 bit; archive, 0.45 of it, and first moments. Weights stay within 5 % of "
+        "moments all but 1 bit; archive, 0.5 of it, and first moments. Weights stay within 5 % of "
         "themselves. Measured with up to 1.3 million weights.",
         type=click.Choice(["exact", "resume", "archive"]),
         default="exact",

@@ -13,7 +13,8 @@ policy       weights                  first moments          second moments
 
 A step is one of the root mean square of what changed since the base, which a tensor without one has
 not: its weights are exact. So is everything else: norms, biases, counts, small tensors. The error
-of weights stays within a share of the weights: where the update is large, steps are smaller.
+of weights stays within a share of the weights: where the update is large, steps are smaller. What
+is decoded of an update is as long, in its own direction, as it was.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tensorcomp.codecs.quantize.update import Update
 from tensorcomp.codecs.rounding import is_real
+from tensorcomp.codecs.tree import Node
 from tensorcomp.metrics.distortion import measure
 from tensorcomp.planning.budgets import Bound
 from tensorcomp.planning.plan import TensorPlan
@@ -33,6 +36,9 @@ from tensorcomp.planning.steps import STEP, instantiate, prototype
 EXACT = "exact"
 GUARD = Bound(max_rel_l2=0.05)  # of weights
 _SMALLEST = 4096  # elements; fewer are exact
+# Of the energy of an update, a trellis of one step a root mean square loses this, and a share of it
+# by the square of the step; what it keeps is made as much longer, so that no progress is lost.
+_LOST, _LEAST_KEPT = 0.0514, 0.75
 _WEIGHTS = ("linear", "conv", "embedding", "position", "other")
 
 
@@ -95,7 +101,18 @@ def policy_plan(
             sums = measure(array, reference if updates and reference is not None else array)
             squares = sums.squared_error if updates else sums.x_squared
             size = math.sqrt(squares / max(sums.count, 1))
-            if 0 < size < math.inf:
-                tree = instantiate(lossy.template, lossy.step * size)
-                return TensorPlan(tree, f"policy {policy}", lossy.bound)
+            if not 0 < size < math.inf:
+                return None
+            step = lossy.step if lossy.bound is None else _guarded(lossy, sums.rel_l2)
+            tree = instantiate(lossy.template, step * size)
+            if updates:
+                gain = 1 / max(1 - _LOST * step**2, _LEAST_KEPT)
+                tree = Node(Update(round(gain, 4)), tree.children)
+            return TensorPlan(tree, f"policy {policy}", lossy.bound)
     return None
+
+
+def _guarded(lossy: Lossy, change: float) -> float:
+    """Return the step that about keeps the bound of a tensor, by how much of it changed."""
+    share = (lossy.bound.max_rel_l2 / change) ** 2 if lossy.bound else math.inf
+    return min(lossy.step, math.sqrt(share / (1 + share) / _LOST))

@@ -61,7 +61,7 @@ def test_a_state_is_lost_as_the_policy_says_and_no_more(files, policy):
     weight = wanted["l.weight"]
     error = np.linalg.norm(found["l.weight"] - weight)
     change = np.linalg.norm(weight - load_file(files / "1.safetensors")["l.weight"])
-    assert error < {"resume": 0.2, "archive": 0.5}[policy] * change
+    assert error < {"resume": 0.2, "archive": 0.55}[policy] * change
     assert found["exp_avg.l.weight"].any() == (policy == "resume")
     with CompressedFile(packed) as file:
         assert file.record("l.weight").bound == {"max_rel_l2": GUARD.max_rel_l2}

@@ -28,7 +28,7 @@ array is value × factor of its row × factor of its column, each product rounde
 within the largest numbers of the array's dtype, and rounded.
 
 *update*: part ``values``, of the array's shape, float32 (float64 for float64 arrays). The array is
-reference + value in that dtype, rounded (see `codec.rounded`).
+reference + `gain` × value, each rounded to that dtype, rounded (see `codec.rounded`).
 
 *rank1*: parts ``scale``, float64, one number, none for an array without elements; ``rows`` and
 ``columns``, int8, a number e for each of the matrix first axis × all others: it stands for 2^(e /
@@ -138,11 +138,12 @@ def scales(parts: Parts, axis: int = 1) -> np.ndarray:
 
 
 @codec("transform", "update", {"values": "floats"})
-def update(parts: Parts) -> np.ndarray:
+def update(parts: Parts, gain: float = 1.0) -> np.ndarray:
     values = parts.read("values", parts.shape, work_dtype(parts.dtype))
     assert parts.reference is not None
     with np.errstate(all="ignore"):
-        return rounded(parts.reference.astype(values.dtype) + values, parts.dtype)
+        scaled = values * values.dtype.type(gain)
+        return rounded(parts.reference.astype(values.dtype) + scaled, parts.dtype)
 
 
 @codec(

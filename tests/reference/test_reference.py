@@ -73,7 +73,7 @@ LOSSY = [
     "trellis(0.004, 32, codes=ans(contexts=4, states=12, trellis=32))",
     "uniform(0.0005)",
     "update",
-    "update(values=trellis(0.02))",
+    "update(1.25, values=trellis(0.02))",
 ]
 SHAPES = [(), (0, 3), (1,), (300,), (7, 5), (33, 20), (20, 33), (5, 3, 3, 4), (2, 700)]
 DTYPES = [np.dtype(kind) for kind in ("f4", "f2", "f8", ml_dtypes.bfloat16)]

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensorcomp.codecs.arguments import argument
 from tensorcomp.codecs.base import ArraySpec, Transform
 from tensorcomp.codecs.rounding import (
     as_reals,
@@ -29,10 +30,17 @@ class Update(Transform):
     lost something itself, the update makes up for it, and errors do not add up along a chain.
 
     Parts: ``values``, float32 (float64 for float64 arrays), of the array's shape: element −
-    reference, in that type. An element is reference + value in that type, kept within the largest
-    numbers of the array's, and rounded to that.
+    reference, in that type. An element is reference + gain × value, each rounded to that type, kept
+    within the largest numbers of the array's, and rounded to that.
 
-    Error: that of ``values``, and rounding.
+    Error: that of ``values``, times the gain, and rounding.
+
+    Parameters
+    ----------
+    gain : float
+        1 for the least error. Coarse quantizers return the mean of what a code stands for, which
+        has less energy: training goes on from further back. With 1 / (1 − D), for a relative
+        squared error D, the update is as long in its own direction as it was.
 
     Notes
     -----
@@ -58,6 +66,7 @@ class Update(Transform):
     since_format: ClassVar[int] = 10
     off_wire: ClassVar[str] = "a gradient has no base"
     default_parts: ClassVar[Mapping[str, str]] = {"values": "floats"}
+    gain: float = argument(1.0, above=0)
 
     def parts(self, spec: ArraySpec) -> dict[str, ArraySpec]:
         """Return the spec of the values."""
@@ -92,4 +101,5 @@ class Update(Transform):
         if reference is None or (reference.shape, reference.dtype) != (out.shape, out.dtype):
             raise CodecError(f"{self.id}: expected the reference that it was encoded with")
         with np.errstate(all="ignore"):
-            store(as_reals(reference, self.id).reshape(out.shape) + parts["values"], out)
+            values = parts["values"] * parts["values"].dtype.type(self.gain)
+            store(as_reals(reference, self.id).reshape(out.shape) + values, out)
