@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,10 @@ def _table(steps: Sequence[Step]) -> Table:
         "moments_error": error,
         "resumable": str,
     }
+
+    def value(step: Step, key: str) -> Any:
+        return getattr(step, key) if step.has_optimizer or key != "moments_error" else None
+
     titles = ("Step", "Time", "Bytes", "Ratio", "Depth", "Weights", "Moments", "Resumable")
     named = zip(titles, forms.items(), strict=True)
-    return Table([Column(title, key, attrgetter(key), text) for title, (key, text) in named], steps)
+    return Table([Column(t, key, partial(value, key=key), f) for t, (key, f) in named], steps)
