@@ -41,7 +41,7 @@ KERNEL(ans_unpack_escaped, "~u8[n] int int &W[e]")
 
 /* difference.c */
 KERNEL(difference_encode, "W[r,c] W[r,c] int uint int int i32[l] &u8[o]")
-KERNEL(difference_decode, "~u8[n] W[r,c] int uint int &W[r,c]")
+KERNEL(difference_decode, "~u8[n] ~W[r,c] int uint int &W[r,c]")
 
 /* uniform.c */
 KERNEL(uniform_encode, "F[n] float int &i16[n] &i8[8]")

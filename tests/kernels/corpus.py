@@ -18,6 +18,7 @@ from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.errors import NotRepresentable
 from tensorcomp.kernels import native
 from tensorcomp.testing import nasty_arrays
+from tensorcomp.testing.arrays import reference_of
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = sorted((ROOT / "tests" / "golden" / "v9").glob("*.tc.safetensors"))
@@ -28,7 +29,8 @@ TREES = (
     "ans(contexts=16, states=12)", "ans(contexts=8, trellis=8)", "ans(contexts=4, bypass=true)",
     "bitpack", "runlength", "gaps", "zeros", "sparse", "fields", "palette", "affine", "grid",
     "uniform(0.01)", "trellis(0.01)", "scales", "scales(axis=0)", "nm(2, 4)",
-    "packed(1, 16)", "kmeans(3)", "magnitude(0.9)",
+    "packed(1, 16)", "kmeans(3)", "magnitude(0.9)", "difference", "difference(2, levels=false)",
+    "update",
 )  # fmt: skip
 ARRAYS = (
     "weights float32", "rows of three", "rows and columns scaled", "random bits float16",
@@ -42,12 +44,21 @@ MOST_CALLS = 40  # kept of a kernel
 
 @dataclass(frozen=True)
 class Payload:
-    """A chunk's bytes, and what decodes them to an array of a shape and dtype."""
+    """A chunk's bytes, and what decodes them to an array of a shape and dtype.
+
+    With its reference if it has one.
+    """
 
     coder: ChunkCoder
     shape: tuple[int, ...]
     dtype: np.dtype
     data: bytes
+    reference: np.ndarray | None = None
+
+    def decode(self, data: bytes) -> None:
+        """Decode these bytes instead of its own."""
+        out = np.empty(self.shape, self.dtype)
+        self.coder.decode_into(np.frombuffer(data, np.uint8), out, self.reference)
 
 
 @dataclass(frozen=True)
@@ -90,9 +101,14 @@ def payloads() -> list[Payload]:
     found: list[Payload] = []
     inner = ChunkCoder.decode_into
 
-    def record(self: ChunkCoder, payload: np.ndarray, out: np.ndarray) -> None:
-        found.append(Payload(self, out.shape, out.dtype, payload.tobytes()))
-        inner(self, payload, out)
+    def record(
+        self: ChunkCoder,
+        payload: np.ndarray,
+        out: np.ndarray,
+        reference: np.ndarray | None = None,
+    ) -> None:
+        found.append(Payload(self, out.shape, out.dtype, payload.tobytes(), reference))
+        inner(self, payload, out, reference)
 
     ChunkCoder.decode_into = record
     try:
@@ -109,13 +125,14 @@ def _encoded() -> Iterator[Payload]:
     arrays = [cut for name in ARRAYS if (cut := _cut(readable(nasty[name]))).size]
     for tree in map(parse_tree, TREES):
         for array in arrays:
+            known = reference_of(tree, array)
             try:
-                coder = ChunkCoder((tree,), (fit(tree, array),))
-                data = join(coder.encode(array))
+                coder = ChunkCoder((tree,), (fit(tree, array, known),))
+                data = join(coder.encode(array, None, known))
             except NotRepresentable:
                 continue
             spec = spec_of(array)
-            yield Payload(coder, spec.shape, spec.dtype, data)
+            yield Payload(coder, spec.shape, spec.dtype, data, known)
 
 
 def _cut(array: np.ndarray) -> np.ndarray:
@@ -143,8 +160,7 @@ def calls(found: list[Payload]) -> dict[str, list[Call]]:
         setattr(native, name, recording(name))
     try:
         for payload in found:
-            out = np.empty(payload.shape, payload.dtype)
-            payload.coder.decode_into(np.frombuffer(payload.data, np.uint8), out)
+            payload.decode(payload.data)
     finally:
         for name, kernel in kernels.items():
             setattr(native, name, kernel)

@@ -21,16 +21,18 @@ floats = np.random.default_rng(1).standard_normal((300, 517)).astype(np.float32)
 coded = xxhash.xxh3_128()
 for text in sys.argv[1:]:
     tree = parse_tree(text)
-    shared = fit(tree, floats)
-    data = join(encode(tree, floats, shared))
+    known = floats * np.float32(1.001) if tree.codec.uses_reference else None
+    shared = fit(tree, floats, known)
+    data = join(encode(tree, floats, shared, reference=known))
     out = np.empty_like(floats)
-    decode_into(tree, np.frombuffer(data, np.uint8), out, shared)
+    decode_into(tree, np.frombuffer(data, np.uint8), out, shared, known)
     coded.update(data + out.tobytes())
 print(native.cpu_level, coded.hexdigest())
 """
 TREES = (
     *("groupfloats", "floats", "fields", "uniform(0.01)", "uniform(0.1, codes=huffman)"),
     *("trellis(0.01)", "scales", "affine(4, 128)", "nf4", "ternary", "kmeans(16)", "rotate(8)"),
+    *("difference", "difference(1)", "difference(decay=true)", "update(values=uniform(0.01))"),
     *("topk(0.1, mask=gaps)", "nm(2, 4)", "randomk(0.1)", "zeros", "runlength"),
 )
 
