@@ -211,7 +211,9 @@ def describe(path: Path) -> Step:
             lost[kind] = max(lost[kind], record.rel_l2)
         sizes: dict[str, Any] = {"nbytes": file.nbytes, "digest": file_digest(path)}
         errors = before[0] + lost[False], before[1] + lost[True]
-        told: dict[str, Any] = {name: about[name] for name in _TOLD}
+        told: dict[str, Any] = {name: about.get(name) for name in _TOLD}
+        if not all(isinstance(told[name], int) for name in ("step", "source_bytes")):
+            raise FormatError("is not the file of a step of a series", path=path)
         told |= dict(zip(("weights_error", "moments_error"), errors, strict=True))
         return Step(file=path.name, base=base, **told, **sizes)
 

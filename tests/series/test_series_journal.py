@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 
+from tensorcomp import save_file
 from tensorcomp.errors import FormatError
 from tensorcomp.series.journal import NAME, PREVIOUS, load_journal, read_journal, write_journal
 
@@ -37,3 +39,13 @@ def test_a_step_that_the_journal_does_not_know_is_taken_in(run, training):
     write_journal(run.path, type(journal).of(journal.steps[:-1]))
     assert run.latest == 100
     training.check(run, 100)
+
+
+def test_files_that_are_no_steps_are_left_out(run):
+    before = run.steps
+    wrong = {"tensorcomp.series": '{"base": null, "step": "x"}'}
+    for number, metadata in enumerate(({}, wrong)):
+        path = run.path / f"step-0000000{number}.tc.safetensors"
+        save_file({"w": np.zeros(3)}, path, metadata)
+    (run.path / "step-00000009.tc.safetensors").write_bytes(b"{}")
+    assert run.steps == before
