@@ -23,7 +23,8 @@ from tensorcomp.errors import NotRepresentable
 from tensorcomp.planning.lossless import LosslessPlan, sample_rows
 
 _EQUAL = "difference(levels=false)"
-_SAMPLE = 1 << 18  # elements: where a thousandth of them changed, some hundreds show how
+_SAMPLE = 1 << 16  # elements
+_MOSTLY_SAMPLE = 1 << 18  # where a thousandth of them changed, some hundreds show how
 _REASON = "difference to the base"
 _SINGLE = 4  # bytes of floats that show what weight decay did
 _MOSTLY_SAME = 0.75  # share of equal elements above which nothing predicts the others
@@ -54,10 +55,13 @@ def plan_with_reference(
         return alone
     if np.array_equal(as_words(array), as_words(reference)):
         return LosslessPlan(parse_tree(_EQUAL), "equal to the base")
-    sample, known = (_sample(readable(part)) for part in (array, reference))
+    sample, known = (_sample(part, _MOSTLY_SAMPLE) for part in (array, reference))
+    same = np.count_nonzero(as_words(sample) == as_words(known)) / sample.size
+    if same <= _MOSTLY_SAME:
+        sample, known = (_sample(part, _SAMPLE) for part in (array, reference))
     parts = array.size / sample.size
     best, least = alone, parts * _size(alone.tree, sample, None)
-    for text in _forms(sample, known):
+    for text in _forms(sample, known, same):
         tree = parse_tree(text)
         size = _size(tree, sample, known, parts)
         if size < least:
@@ -65,15 +69,14 @@ def plan_with_reference(
     return best
 
 
-def _sample(array: np.ndarray) -> np.ndarray:
-    return readable(sample_rows(array, _SAMPLE)) if array.ndim else array
+def _sample(array: np.ndarray, elements: int) -> np.ndarray:
+    return readable(sample_rows(array, elements) if array.ndim else array)
 
 
-def _forms(sample: np.ndarray, reference: np.ndarray) -> Iterator[str]:
+def _forms(sample: np.ndarray, reference: np.ndarray, same: float) -> Iterator[str]:
     """Yield texts of trees, those with predictions only where they can pay."""
     yield _EQUAL
     yield "difference"
-    same = np.count_nonzero(as_words(sample) == as_words(reference)) / sample.size
     if same > _MOSTLY_SAME or not holds_floats(sample.dtype) or sample.size < _MIN_PREDICTED:
         return
     if sample.itemsize == _SINGLE:
