@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections import deque
@@ -117,7 +118,10 @@ class Workers:
             while waiting and held > room:
                 held -= size(waiting[0].item)
                 yield _first_result(waiting)
-            future = None if small(item) else self._pool.submit(function, item)
+            future = None
+            if not small(item):
+                with contextlib.suppress(RuntimeError):  # while Python ends, no thread takes more
+                    future = self._pool.submit(function, item)
             waiting.append(_Call(function, item, future))
             while waiting and (len(waiting) > most or waiting[0].future is None):
                 held -= size(waiting[0].item)

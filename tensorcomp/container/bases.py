@@ -23,7 +23,7 @@ from tensorcomp.dtypes import numpy_dtype
 from tensorcomp.errors import FormatError, MissingBaseError, TensorcompError
 from tensorcomp.io.locations import is_remote
 
-_MAX_DEPTH = 64  # of a chain of bases
+MAX_DEPTH = 64  # of a chain of bases
 _LOOKED = 1 << 26  # bytes of small tensors by which a base that is not compressed is told
 _REALS = ("F64", "F32", "F16", "BF16")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".h5", ".onnx")
@@ -223,8 +223,8 @@ class Bases:
             file.close()
 
     def _find(self, index: int) -> Checkpoint:
-        if self.depth >= _MAX_DEPTH:
-            raise FormatError(f"is more than {_MAX_DEPTH} bases deep", path=self.where)
+        if self.depth >= MAX_DEPTH:
+            raise FormatError(f"is more than {MAX_DEPTH} bases deep", path=self.where)
         base = self.manifest.bases[index]
         wrong = []
         for path in self._candidates(base):

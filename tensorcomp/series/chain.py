@@ -11,7 +11,17 @@ from tensorcomp.api.verify import verify as verify_file
 from tensorcomp.container.reader import CompressedFile
 from tensorcomp.errors import CheckpointError, MissingFileError, TensorcompError, VerificationError
 from tensorcomp.progress import Progress
-from tensorcomp.series.journal import NAME, PREVIOUS, Journal, Step, file_digest, read_journal
+from tensorcomp.series.journal import (
+    NAME,
+    PREVIOUS,
+    Journal,
+    Step,
+    describe,
+    file_digest,
+    read_journal,
+    unknown_files,
+)
+from tensorcomp.series.parts import about_step
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,11 @@ def opened(folder: Path, journal: Journal, step: Step) -> Iterator[CompressedFil
     """
     search = search_paths(folder, journal, step)
     with CompressedFile(folder / step.file, search) as file:
+        about = about_step(file)
+        if (about["step"], about["time"]) != (step.step, step.time):
+            raise CheckpointError(
+                f"is another file than that of step {step.step}; put that back", path=file.where
+            )
         file.find_bases()
         yield file
 
@@ -67,6 +82,11 @@ def faults_of(
                 faults.append(Fault(name, "is missing; the next change writes it again"))
         except TensorcompError as error:
             faults.append(Fault(name, str(error)))
+    for number, name in unknown_files(folder, journal):
+        try:
+            describe(folder / name)
+        except TensorcompError as error:
+            faults.append(Fault(name, str(error), (number,)))
     progress.begin(len(journal.steps), sum(step.nbytes for step in journal.steps))
     for step in journal.steps:
         try:

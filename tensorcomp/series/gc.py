@@ -24,8 +24,8 @@ from tensorcomp.series.journal import (
     Journal,
     Step,
     free_name,
-    is_step_file,
     load_journal,
+    number_of,
     write_journal,
 )
 from tensorcomp.series.parts import open_parts, without_optimizer
@@ -169,8 +169,9 @@ def collect(folder: Path, grace: float, *, dry_run: bool = False) -> tuple[list[
     named, removed : list of str
     """
     journal, now = load_journal(folder), time.time()
-    needed = {step.file for step in journal.steps}
-    there = sorted(path.name for path in folder.iterdir() if is_step_file(path.name))
+    needed, known = ({getattr(s, key) for s in journal.steps} for key in ("file", "step"))
+    # A file of a step that is not known is damaged, or lacks its base: both may come back.
+    there = sorted(path.name for path in folder.iterdir() if number_of(path.name) in known)
     named = [name for name in there if name not in needed and name not in journal.trash]
     due = [
         name for name, since in journal.trash.items() if now - since >= grace and name not in needed
@@ -179,8 +180,9 @@ def collect(folder: Path, grace: float, *, dry_run: bool = False) -> tuple[list[
         return named, due
     trash = {name: since for name, since in journal.trash.items() if name not in needed}
     for path in folder.iterdir():
-        if is_temporary(path):  # of a killed run: no other writer is at work
-            path.unlink()
+        if is_temporary(path) and path.is_file():  # of a killed run: no other writer is at work
+            with writing(path):
+                path.unlink()
     for name in due:
         with writing(folder / name):
             (folder / name).unlink(missing_ok=True)

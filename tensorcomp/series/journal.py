@@ -12,7 +12,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +28,7 @@ from tensorcomp.errors import (
     MissingFileError,
     TensorcompError,
 )
-from tensorcomp.io.files import atomic_file, reading
+from tensorcomp.io.files import atomic_file, reading, writing
 from tensorcomp.series.parts import about_step, is_optimizer
 
 NAME, PREVIOUS, _LOCK = "series.json", "series.json.1", "series.lock"
@@ -142,7 +142,7 @@ class Journal:
 
 def is_step_file(name: str) -> bool:
     """Return whether a file is that of a step, by its name."""
-    return _number(name) != _OTHER
+    return number_of(name) != _OTHER
 
 
 def free_name(folder: Path, step: int) -> str:
@@ -172,19 +172,26 @@ def load_journal(folder: Path) -> Journal:
     except FormatError as error:
         LOGGER.warning("%s; made again from the files", error)
     known = {step.step: step for step in journal.steps}
-    for number, _, name in sorted(_step_files(folder)):
-        if number not in known and name not in journal.trash:
+    for number, name in unknown_files(folder, journal):
+        if number not in known:
             try:
                 step = describe(folder / name)
             except TensorcompError as error:
                 LOGGER.warning("%s; left out", error)
                 continue
-            base = known.get(_number(step.base or ""))
+            base = known.get(number_of(step.base or ""))
             known[number] = step if base is None else replace(step, base=base.file)
     return Journal.of(known.values(), journal.trash)
 
 
-def _number(name: str) -> int:
+def unknown_files(folder: Path, journal: Journal) -> list[tuple[int, str]]:
+    """Return the number and name of files of steps that a journal does not have."""
+    known = {step.step for step in journal.steps}
+    files = sorted(_step_files(folder))
+    return [(n, name) for n, _, name in files if n not in known and name not in journal.trash]
+
+
+def number_of(name: str) -> int:
     """Return the number of the step that a file is of, by its name."""
     found = _FILE.fullmatch(name)
     return _OTHER if found is None else int(found[1] or BASE)
@@ -200,6 +207,8 @@ def describe(path: Path) -> Step:
     """
     with CompressedFile(path) as file:
         about = about_step(file)
+        if about["step"] != number_of(path.name):
+            raise FormatError(f"holds step {about['step']}, not that of its name", path=path)
         base = about["base"] if file.manifest.bases else None
         if is_step_file(base or ""):  # else it is elsewhere
             file.find_bases()
@@ -247,14 +256,29 @@ def read_journal(path: Path) -> Journal:
         data = path.read_bytes()
     try:
         value: dict[str, Any] = json.loads(data)
-        if value["format"] > _VERSION:
-            raise FormatError("is of a newer format; install a newer tensorcomp", path=path)
+        if value["format"] > _VERSION:  # not taken for damaged, lest it be replaced
+            raise CheckpointError("is of a newer format; install a newer tensorcomp", path=path)
         journal = Journal(tuple(Step(**step) for step in value["steps"]), value["trash"])
-        if _to_text(journal).encode() != data:
+        if _to_text(journal).encode() != data or not _is_sound(journal):
             raise ValueError("other bytes than were written")
     except PARSING_ERRORS as error:
         raise FormatError(f"the journal is damaged ({error})", path=path) from error
     return journal
+
+
+def _is_sound(journal: Journal) -> bool:
+    """Return whether values have their types, and files are those of steps, once each."""
+    return (
+        all(
+            type(getattr(step, one.name)).__name__.removesuffix("Type")
+            in str(one.type).split(" | ")
+            for step in journal.steps
+            for one in fields(step)
+        )
+        and [step.step for step in journal.steps] == [number_of(s.file) for s in journal.steps]
+        and len({step.step for step in journal.steps}) == len(journal.steps)
+        and all(is_step_file(n) and isinstance(t, float) for n, t in journal.trash.items())
+    )
 
 
 def write_journal(folder: Path, journal: Journal) -> None:
@@ -278,6 +302,8 @@ def writing_alone(folder: Path) -> Iterator[None]:
     except ImportError:  # on Windows
         yield
         return
-    with (folder / _LOCK).open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        with writing(folder / _LOCK):
+            file = stack.enter_context((folder / _LOCK).open("ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import operator
 import os
 import re
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -16,8 +20,10 @@ from typing import Any, Self
 from tensorcomp._threads import Workers
 from tensorcomp.api.load import safe_open
 from tensorcomp.checkpoints.base import Checkpoint
+from tensorcomp.container.bases import MAX_DEPTH
 from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
+from tensorcomp.io.files import writing
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
@@ -37,6 +43,7 @@ from tensorcomp.series.state import Snapshot, restore_state, state_parts
 from tensorcomp.series.write import EXACT, Base, write_step
 
 DEFAULT_GRACE = 3600.0  # seconds
+_DIGITS = 18  # of the number of a step
 _SMALLER = 0.995  # of a keyframe's bytes that a step against it takes at most
 
 
@@ -84,14 +91,15 @@ class Series:
         policy: str = EXACT,
         threads: int | None = None,
     ) -> None:
-        if keyframe_every < 1:
-            raise OptionError(f"expected keyframe_every of 1 or more, got {keyframe_every}")
+        if not isinstance(keyframe_every, int) or not 1 <= keyframe_every <= MAX_DEPTH:
+            raise OptionError(f"expected keyframe_every of 1 to {MAX_DEPTH}, got {keyframe_every}")
         self.path = Path(path)
         CompressOptions(policy=policy)  # which checks it
         self._every, self._policy, self._threads = keyframe_every, policy, threads
         self._snapshot = Snapshot()
         self._pool = ThreadPoolExecutor(1, "tensorcomp-series")
-        self._pending: Future[Step] | None = None
+        self._pending: list[Future[Step]] = []  # one at most
+        weakref.finalize(self, _warn_of_failures, self._pending)
 
     def __enter__(self) -> Self:
         """Return self."""
@@ -116,7 +124,7 @@ class Series:
         """Copy a state and return; it is encoded and written on a thread.
 
         One state at a time is written: this waits for the one before. What went wrong with that is
-        raised here, and nothing is added then.
+        raised here, and nothing is added then. The last one is awaited when the process ends.
 
         Parameters
         ----------
@@ -127,7 +135,7 @@ class Series:
             Any nesting of dicts, lists, tuples, plain values, tensors and NumPy arrays: states of
             schedulers, random generators, positions in data.
         metric : float, optional
-            By which `thin` may keep the best steps; lower is better.
+            By which `thin` may keep the best steps; lower is better. NaN and infinity are none.
         policy : str, optional
             Another than the series' own.
 
@@ -139,7 +147,7 @@ class Series:
         self.flush()
         parts = state_parts(self._snapshot, model, optimizer, extra)
         about = self._about(step, policy, metric)
-        self._pending = self._pool.submit(self._write, parts, about)
+        self._pending.append(self._pool.submit(self._write, parts, about))
 
     def flush(self) -> None:
         """Wait until what was added is on the disk.
@@ -149,9 +157,8 @@ class Series:
         CheckpointError
             If it could not be written, or the step exists already.
         """
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        while self._pending:
+            self._pending.pop().result()
 
     def add_path(
         self,
@@ -195,7 +202,9 @@ class Series:
             place = Path(base).resolve()
             outside = Base(str(place), partial(open_any, place), float("inf"))
         elif base is not None and not any(one.step == BASE for one in self._journal().steps):
-            self._write_files(Path(base), self._about(BASE, EXACT, None), None, progress)
+            self._write_files(
+                Path(base), {**self._about(0, EXACT, None), "step": BASE}, None, progress
+            )
         return self._write_files(path, about, outside, progress)
 
     def _write_files(
@@ -207,7 +216,14 @@ class Series:
     def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
         chosen = self._policy if policy is None else policy
         CompressOptions(policy=chosen)  # which checks it
-        return {"step": step, "policy": chosen, "metric": metric, "time": time.time()}
+        try:
+            number, value = operator.index(step), math.nan if metric is None else float(metric)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"expected a whole step, and a number as metric: {error}") from error
+        if not 0 <= number < 10**_DIGITS:
+            raise OptionError(f"expected a step of 0 or more and {_DIGITS} digits, got {number}")
+        known = value if math.isfinite(value) else None
+        return {"step": number, "policy": chosen, "metric": known, "time": time.time()}
 
     def _write(
         self,
@@ -217,7 +233,8 @@ class Series:
         progress: Progress | None = None,
         done: Callable[[], None] = lambda: None,
     ) -> Step:
-        self.path.mkdir(parents=True, exist_ok=True)
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         with writing_alone(self.path):
             journal, number = self._journal(), int(about["step"])
             if any(one.step == number for one in journal.steps):
@@ -259,9 +276,11 @@ class Series:
 
     def open(self, step: int, framework: str = "np", device: Any = "cpu") -> safe_open:
         """Open a step for tensors and slices, as `tensorcomp.safe_open` does."""
+        self.flush()
         journal = self._journal()
         found = journal.find(step)
-        bases = search_paths(self.path, journal, found)
+        with opened(self.path, journal, found):
+            bases = search_paths(self.path, journal, found)
         return safe_open(self.path / found.file, framework, device, bases=bases)
 
     def get(
@@ -300,6 +319,7 @@ class Series:
         if name is not None:
             with self.open(step, framework) as file:
                 return file.get_tensor(name)
+        self.flush()
         journal = self._journal()
         with (
             opened(self.path, journal, journal.find(step)) as found,
@@ -336,7 +356,7 @@ class Series:
         all tensors as well.
         """
         self.flush()
-        return faults_of(self.path, self._journal(), progress or Progress(), deep=deep)
+        return faults_of(self._existing(), self._journal(), progress or Progress(), deep=deep)
 
     def thin(
         self,
@@ -393,6 +413,13 @@ class Series:
         if not self.path.is_dir():
             raise CheckpointError("there is no such series", path=self.path)
         return self.path
+
+
+def _warn_of_failures(pending: Iterable[Future[Step]]) -> None:
+    """Tell at the end of what went wrong after the last call, which nobody waited for."""
+    for one in pending:
+        if error := one.exception():
+            warnings.warn(f"a step was not added: {error}", RuntimeWarning, stacklevel=2)
 
 
 def _trainer_state(path: Path) -> tuple[int | None, float | None]:

@@ -6,6 +6,7 @@ and arrays in them its tensors, named by the path to them. No pickle is written 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,10 +48,13 @@ class Snapshot:
         """Return copies of tensors, which are valid until the next are taken."""
         import torch
 
-        given = {name: torch.as_tensor(tensor).detach() for name, tensor in tensors.items()}
-        sizes = [
-            -(-t.numel() * t.element_size() // _ALIGNMENT) * _ALIGNMENT for t in given.values()
-        ]
+        given = {}
+        for name, tensor in tensors.items():
+            with contextlib.suppress(TypeError, ValueError):  # of arrays that torch has no type for
+                given[name] = torch.as_tensor(tensor).detach()
+            if name not in given or given[name].is_meta or given[name].layout != torch.strided:
+                raise InputTypeError(f"expected a dense tensor of numbers at {shown(name)}")
+        sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in given.values()]
         if self._room is None or self._room.numel() < sum(sizes):
             self._room = torch.from_numpy(empty_in_large_pages(sum(sizes)))
         copies, start = {}, 0
@@ -71,11 +75,16 @@ def state_parts(
     tensors: dict[str, dict[str, Any]] = {}
     texts: dict[str, dict[str, str]] = {}
     if model is not None:
+        if not isinstance(_state(model), Mapping):
+            raise InputTypeError(f"expected a model or its state, got a {type(model).__name__}")
         tensors[MODEL_FILE], texts[MODEL_FILE] = dict(_state(model)), {"format": "pt"}
     for file, value in ((OPTIMIZER_FILE, _state(optimizer)), (EXTRA_FILE, extra)):
         if value is not None:
             tensors[file] = {}
-            packed = _pack(value, file.partition(".")[0], tensors[file])
+            try:
+                packed = _pack(value, file.partition(".")[0], tensors[file])
+            except RecursionError:
+                raise InputTypeError("a state holds itself, or is nested too deep") from None
             texts[file] = {_STATE: json.dumps(packed)}
     odd = [name for name, one in tensors.get(MODEL_FILE, {}).items() if not _is_array(one)]
     if odd:
@@ -108,7 +117,9 @@ def _pack(value: Any, name: str, tensors: dict[str, Any]) -> Any:
     if isinstance(value, bytes):
         return {_KIND: "bytes", "hex": value.hex()}
     if isinstance(value, Mapping):
-        items = [[_pack(k, name, {}), _pack(v, f"{name}.{k}", tensors)] for k, v in value.items()]
+        items = [
+            [_pack(k, name, tensors), _pack(v, f"{name}.{k}", tensors)] for k, v in value.items()
+        ]
         return {_KIND: "dict", "items": items}
     if isinstance(value, (list, tuple)):
         items = [_pack(item, f"{name}.{n}", tensors) for n, item in enumerate(value)]
@@ -166,6 +177,7 @@ def restore_state(folder: Path, journal: Journal, step: Step, model: Any, optimi
             f"step {step.step} has no optimizer's state; restore the model alone",
             path=folder / step.file,
         )
+    extra = unpacked(parts[EXTRA_FILE], tensors) if EXTRA_FILE in parts else None
     weights = {}
     if model is not None:
         if MODEL_FILE not in parts:
@@ -175,11 +187,11 @@ def restore_state(folder: Path, journal: Journal, step: Step, model: Any, optimi
     if optimizer is not None:
         try:
             optimizer.load_state_dict(unpacked(parts[OPTIMIZER_FILE], tensors))
-        except (ValueError, KeyError) as error:
+        except PARSING_ERRORS as error:
             raise CheckpointError(f"is of another optimizer: {error}", path=folder) from error
     if model is not None:
         copy_into(model, weights)
-    return unpacked(parts[EXTRA_FILE], tensors) if EXTRA_FILE in parts else None
+    return extra
 
 
 def check_model(model: Any, tensors: Mapping[str, Any]) -> None:

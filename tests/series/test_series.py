@@ -93,7 +93,7 @@ def test_states_that_are_no_plain_values_are_refused(tmp_path):
 
 
 def test_options_are_checked(tmp_path):
-    with pytest.raises(OptionError, match="expected keyframe_every of 1 or more, got 0"):
+    with pytest.raises(OptionError, match="expected keyframe_every of 1 to 64, got 0"):
         Series(tmp_path, keyframe_every=0)
     with pytest.raises(OptionError, match="exact, resume, archive, got 'x'"):
         Series(tmp_path, policy="x")
