@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 _POLICIES = click.Choice(["exact", "resume", "archive"])
 _NUMBER = click.IntRange(min=0)
-_run = click.argument("run", type=path, metavar="RUN", help="The folder of the series.")
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_run, _existing_run = (
+    click.argument("run", type=kind, metavar="RUN", help="The folder of the series.")
+    for kind in (path, _FOLDER)
+)
 
 
 @click.group(no_args_is_help=False)
@@ -35,7 +39,11 @@ def series() -> None:
 @series.command(cls=Command)
 @_run
 @click.argument("source", type=path, metavar="INPUT", help="A checkpoint file or a folder.")
-@option("--step N", "Its number; by default that of the trainer or at the end of the name.")
+@option(
+    "--step N",
+    "Its number; by default that of the trainer or at the end of the name.",
+    type=_NUMBER,
+)
 @option("--policy", "What it may lose.", type=_POLICIES, default="exact")
 @option("--base FILE", "What the first step was tuned from, which is copied into the series.")
 @option("--external-base", "Leave the base where it is; no step can be read without it.")
@@ -66,7 +74,7 @@ def add(
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @all_forms
 def ls(run: Path) -> Result:
     """List the steps: sizes, errors, and how training goes on from each."""
@@ -76,7 +84,7 @@ def ls(run: Path) -> Result:
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @click.argument("step", type=_NUMBER, metavar="STEP", help="Its number.")
 @output("A file or, of a step of several files, a folder.", required=True)
 @option("--only", "Of a step: one safetensors file of its weights.", type=click.Choice(["weights"]))
@@ -103,7 +111,7 @@ def get(
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @option(
     "--keep-optimizer, --keep TEXT",
     "Steps that stay as they are: last:2, every:5000, best:3, or several by commas; may be "
@@ -133,7 +141,7 @@ def thin(run: Path, *, kept: Sequence[str], policy: str | None, threads: int | N
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @option("--every N", "Steps so deep become keyframes.", default=8)
 @threads
 @as_json
@@ -145,7 +153,7 @@ def rebase(run: Path, *, every: int, threads: int | None) -> Result:
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @option("--deep", "Decode every tensor as well.")
 @as_json
 def verify(run: Path, *, deep: bool) -> Result:
@@ -156,7 +164,8 @@ def verify(run: Path, *, deep: bool) -> Result:
     with _series(run, "verifying") as (found, watch):
         faults, count = found.verify(deep=deep, progress=watch), len(found.steps)
     records = [fault.__dict__ for fault in faults]
-    lines = [f"{fault.error}; steps {', '.join(map(str, fault.steps))}" for fault in faults]
+    told = [("; steps " if f.steps else "") + ", ".join(map(str, f.steps)) for f in faults]
+    lines = [fault.error + steps for fault, steps in zip(faults, told, strict=True)]
     failure = VerificationError(f"{counted(len(faults), 'damaged file')}") if faults else None
     sound = () if faults else (f"All {counted(count, 'step')} are sound",)
     return Result(
@@ -167,7 +176,7 @@ def verify(run: Path, *, deep: bool) -> Result:
 
 
 @series.command(cls=Command)
-@_run
+@_existing_run
 @option("--dry-run", "Change nothing; say what would be done.")
 @option("--grace TIME", "How long a file has been named before it is removed.", default="3600s")
 @as_json

@@ -139,8 +139,9 @@ class Checkpoint(ABC):
         """Return the recorded digest of a tensor's bytes; empty if there is none."""
         return ""
 
-    def find_bases(self) -> None:  # noqa: B027 - most have none
-        """Find the files that decoding needs too."""
+    def find_bases(self) -> list[Path]:
+        """Find the files that decoding needs too; return where they are."""
+        return []
 
     def is_exact(self, name: str) -> bool:
         """Return whether a tensor is what its file held before compression."""

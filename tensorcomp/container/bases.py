@@ -212,10 +212,12 @@ class Bases:
                 self._found[index] = self._find(index)
             return self._found[index]
 
-    def open_all(self) -> None:
-        """Find the bases, and theirs."""
-        for index in range(len(self.manifest.bases)):
-            self.open(index).find_bases()
+    def open_all(self) -> list[Path]:
+        """Find the bases, and theirs; return where they are."""
+        found = [self.open(index) for index in range(len(self.manifest.bases))]
+        for file in found:
+            file.find_bases()
+        return [file.path for file in found]
 
     def close(self) -> None:
         """Release the files that were found."""

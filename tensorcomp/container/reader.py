@@ -135,13 +135,12 @@ class CompressedFile(Checkpoint):
         """Return the digest of a tensor's bytes; empty for one in a bundle."""
         return self.manifest.stored(name).digest
 
-    def find_bases(self) -> None:
-        """Find the files that decoding needs too, and theirs.
+    def find_bases(self) -> list[Path]:
+        """Find the files that decoding needs too, and theirs; return where they are.
 
         Raises `MissingBaseError` if one is not there.
         """
-        if self._bases is not None:
-            self._bases.open_all()
+        return [] if self._bases is None else self._bases.open_all()
 
     def check_expansion(self, max_bytes: int | None = None) -> None:
         """Refuse a file that claims to decode to far more than its size.

@@ -79,9 +79,10 @@ def faults_of(
             read_journal(folder / name)
         except MissingFileError:
             if name == NAME:
-                faults.append(Fault(name, "is missing; the next change writes it again"))
+                faults.append(Fault(name, f"{name} is missing; the next change writes it again"))
         except TensorcompError as error:
             faults.append(Fault(name, str(error)))
+    deep |= bool(faults)  # of a journal made again, digests are those of files as they are now
     for number, name in unknown_files(folder, journal):
         try:
             describe(folder / name)

@@ -7,6 +7,7 @@ when a time of grace is over.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tensorcomp.checkpoints.base import Checkpoint
-from tensorcomp.errors import OptionError
+from tensorcomp.errors import OptionError, TensorcompError
 from tensorcomp.io.files import is_temporary, writing
 from tensorcomp.progress import Progress
 from tensorcomp.series.chain import opened
@@ -23,7 +24,9 @@ from tensorcomp.series.journal import (
     BASE,
     Journal,
     Step,
+    describe,
     free_name,
+    is_step_file,
     load_journal,
     number_of,
     write_journal,
@@ -170,6 +173,12 @@ def collect(folder: Path, grace: float, *, dry_run: bool = False) -> tuple[list[
     """
     journal, now = load_journal(folder), time.time()
     needed, known = ({getattr(s, key) for s in journal.steps} for key in ("file", "step"))
+    for step in journal.steps:  # of a journal made again, some name files of other generations
+        base = step.base or ""
+        with contextlib.suppress(TensorcompError):
+            while base not in needed and is_step_file(base):
+                needed.add(base)
+                base = describe(folder / base).base or ""
     # A file of a step that is not known is damaged, or lacks its base: both may come back.
     there = sorted(path.name for path in folder.iterdir() if number_of(path.name) in known)
     named = [name for name in there if name not in needed and name not in journal.trash]
@@ -183,7 +192,7 @@ def collect(folder: Path, grace: float, *, dry_run: bool = False) -> tuple[list[
         if is_temporary(path) and path.is_file():  # of a killed run: no other writer is at work
             with writing(path):
                 path.unlink()
-    for name in due:
+    for name in sorted(due, reverse=True):  # a base after what needs it
         with writing(folder / name):
             (folder / name).unlink(missing_ok=True)
         del trash[name]

@@ -175,12 +175,9 @@ def load_journal(folder: Path) -> Journal:
     for number, name in unknown_files(folder, journal):
         if number not in known:
             try:
-                step = describe(folder / name)
+                known[number] = describe(folder / name)
             except TensorcompError as error:
                 LOGGER.warning("%s; left out", error)
-                continue
-            base = known.get(number_of(step.base or ""))
-            known[number] = step if base is None else replace(step, base=base.file)
     return Journal.of(known.values(), journal.trash)
 
 
@@ -211,7 +208,7 @@ def describe(path: Path) -> Step:
             raise FormatError(f"holds step {about['step']}, not that of its name", path=path)
         base = about["base"] if file.manifest.bases else None
         if is_step_file(base or ""):  # else it is elsewhere
-            file.find_bases()
+            base = file.find_bases()[0].name  # of what generation it may be
         # What a rewritten step had lost before adds to what it lost then.
         before = about.get("errors", (0.0, 0.0))
         lost = {False: 0.0, True: 0.0}

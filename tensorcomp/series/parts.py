@@ -110,9 +110,10 @@ def joined(parts: Mapping[str, Checkpoint], about: Mapping[str, Any]) -> View:
     aliases: dict[str, str] = {}
     described, has_state, nbytes = [], OPTIMIZER_FILE in parts, 0
     for file, part in parts.items():
-        is_plain = part.kind == "safetensors" or len(parts) == 1
-        is_plain &= places.keys().isdisjoint(info.name for info in part.tensors)
-        prefix, template = "" if is_plain else f"{file}/", part.template()
+        is_plain, template = part.kind == "safetensors" or len(parts) == 1, part.template()
+        prefix = "" if is_plain else f"{_safe(file)}/"
+        while not places.keys().isdisjoint(prefix + info.name for info in part.tensors):
+            prefix = f"{file}/{prefix}"
         places |= {prefix + info.name: (part, info) for info in part.tensors}
         aliases |= {prefix + name: prefix + held for name, held in part.aliases.items()}
         has_state |= any(map(is_optimizer, roles_of(part.tensors).values()))
@@ -183,7 +184,7 @@ def open_files(path: Path, stack: contextlib.ExitStack) -> dict[str, Checkpoint]
     """
     if not path.is_dir():
         return {path.name: stack.enter_context(open_any(path))}
-    files = [file for file in walk_folder(path)[0] if (path / file).stat().st_size]
+    files = walk_folder(path)[0]
     if not files:
         raise CheckpointError("is an empty folder; give that of a checkpoint", path=path)
     return {file.as_posix(): stack.enter_context(_opened(path / file)) for file in files}
@@ -229,8 +230,11 @@ def open_parts(file: CompressedFile, workers: Workers | None = None) -> dict[str
 def _safe(file: str) -> str:
     """Return a path that stays in its folder."""
     path = PurePosixPath(file)
-    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in file:
-        raise FormatError(f"names a file outside its folder: {shown(file)}")
+    is_text = file.isascii() or file == file.encode(errors="replace").decode()
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in file or not is_text:
+        raise FormatError(
+            f"expected a file in its folder, in Unicode without backslash, got {shown(file)}"
+        )
     return file
 
 

@@ -23,7 +23,7 @@ from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.bases import MAX_DEPTH
 from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
-from tensorcomp.io.files import writing
+from tensorcomp.io.files import reading, writing
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
@@ -199,7 +199,8 @@ class Series:
             raise CheckpointError("expected a name that ends in the step; give step=…", path=path)
         outside, about = None, self._about(number, policy, own_metric if metric is None else metric)
         if base is not None and external_base:
-            place = Path(base).resolve()
+            with reading(Path(base)):
+                place = Path(base).resolve(strict=True)
             outside = Base(str(place), partial(open_any, place), float("inf"))
         elif base is not None and not any(one.step == BASE for one in self._journal().steps):
             self._write_files(

@@ -50,7 +50,8 @@ def test_a_series_from_beginning_to_end(call, checkpoints, tmp_path):
     weights = tmp_path / "w.safetensors"
     call.ok("series", "get", run, 100, "--only", "weights", "-o", weights)
     assert weights.read_bytes()[8:]
-    assert call("series", "gc", tmp_path / "none").status == 2
+    for line in (["ls"], ["verify"], ["get", 1, "-o", tmp_path / "out"], ["gc"]):
+        call.refused("does not exist", "series", line[0], tmp_path / "none", *line[1:])
 
 
 def test_damage_is_a_failed_check(call, checkpoints, tmp_path):
@@ -62,3 +63,17 @@ def test_damage_is_a_failed_check(call, checkpoints, tmp_path):
     done = call("series", "verify", run, "--json")
     assert done.status == 1
     assert [fault["steps"] for fault in json.loads(done.stdout)["faults"]] == [[200]]
+
+
+@pytest.mark.parametrize("name", ["series.json", "series.json.1"])
+def test_damage_is_found_where_the_journal_is_damaged_too(call, checkpoints, tmp_path, name):
+    run = tmp_path / "run"
+    for step, folder in enumerate(checkpoints[:2]):
+        call.ok("series", "add", run, folder, "--step", step, "--metric", "nan")
+    call.ok("series", "ls", run, "--json")
+    path = next(run.glob("*1.tc.safetensors"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    (run / name).write_bytes(b"?")
+    done = call("series", "verify", run, "--json")
+    assert done.status == 1
+    assert [fault["steps"] for fault in json.loads(done.stdout)["faults"]] == [[], [1]]

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 import torch
 import xxhash
+from safetensors.torch import save_file
 
 from tensorcomp import Series
-from tensorcomp.errors import CheckpointError, InputTypeError, OptionError, TensorcompError
+from tensorcomp.errors import (
+    CheckpointError,
+    FormatError,
+    InputTypeError,
+    OptionError,
+    TensorcompError,
+)
 
 
 def names(run):
@@ -167,6 +174,9 @@ def test_no_folder(tmp_path):
             series.flush()
     with pytest.raises(CheckpointError, match="there is no such series"):
         Series(tmp_path / "nowhere").verify()
+    save_file({"w": torch.ones(9)}, tmp_path / "a-1.safetensors")
+    with pytest.raises(CheckpointError, match=r"no-base: cannot be read"):
+        series.add_path(tmp_path / "a-1.safetensors", base=tmp_path / "no-base", external_base=True)
 
 
 def test_a_process_that_ends_still_writes_its_last_step_and_tells_of_failures(tmp_path):
@@ -182,3 +192,38 @@ for step in map(int, sys.argv[2:]):
     assert "has step 2 already" in done.stderr
     assert [step.step for step in Series(tmp_path / "run").steps] == [1, 2]
     assert Series(tmp_path / "run").verify(deep=True) == []
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_two_generations_without_a_journal(run, training, count):
+    run.thin(["last:2"], policy="archive")
+    kept = {step.step: run.get(step.step, "0.weight") for step in run.steps}
+    trash = list(json.loads((run.path / "series.json").read_bytes())["trash"])
+    assert len(trash) == 8
+    for name in sorted(trash)[-count:]:  # as a killed gc leaves them
+        (run.path / name).unlink()
+    for path in run.path.glob("series.json*"):
+        path.unlink()
+    run.gc(0)
+    run.gc(0)
+    for step, weights in kept.items():
+        exact = training.states[step][0]["0.weight"].numpy()
+        found = run.get(step, "0.weight")
+        assert np.array_equal(found, weights) or np.array_equal(found, exact)
+
+
+def test_odd_names_of_files(tmp_path):
+    (tmp_path / "in").mkdir()
+    save_file({"m.pt/w": torch.ones(9)}, tmp_path / "in/a.safetensors")
+    torch.save({"w": torch.zeros(9)}, tmp_path / "in/m.pt")
+    (tmp_path / "in/\t\u6a21").touch()
+    with Series(tmp_path / "run", threads=1) as series:
+        series.add_path(tmp_path / "in", 1)
+        series.get(1, out=tmp_path / "out")
+        for name in ("a\\b", "\udcff"):
+            (tmp_path / "in" / name).touch()
+            with pytest.raises(FormatError, match="in Unicode without backslash"):
+                series.add_path(tmp_path / "in", 2)
+            (tmp_path / "in" / name).unlink()
+    for path in (tmp_path / "in").iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
