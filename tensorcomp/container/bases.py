@@ -26,6 +26,7 @@ from tensorcomp.io.locations import is_remote
 MAX_DEPTH = 64  # of a chain of bases
 _LOOKED = 1 << 26  # bytes of small tensors by which a base that is not compressed is told
 _REALS = ("F64", "F32", "F16", "BF16")
+Opened = dict[tuple[Path, int], Checkpoint]
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".h5", ".onnx")
 
 
@@ -153,15 +154,19 @@ class Bases:
         Files and folders to look in, before the file's own folder.
     depth : int
         How many files this one is a base of, at least.
+    opened : dict
+        Files that it and its bases opened, by path and depth: several may need the same one.
     """
 
     manifest: Manifest
     path: Path
     where: str
-    open_file: Callable[[Path, Sequence[Path], int], Checkpoint]
+    open_file: Callable[[Path, Sequence[Path], int, Opened], Checkpoint]
     search: Sequence[Path] = ()
     depth: int = 0
+    opened: Opened = field(default_factory=dict)
     _found: dict[int, Checkpoint] = field(default_factory=dict)
+    _is_complete: bool = False
     _checked: set[TensorReference] = field(default_factory=set)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -212,29 +217,42 @@ class Bases:
                 self._found[index] = self._find(index)
             return self._found[index]
 
-    def open_all(self) -> list[Path]:
-        """Find the bases, and theirs; return where they are."""
-        found = [self.open(index) for index in range(len(self.manifest.bases))]
-        for file in found:
-            file.find_bases()
-        return [file.path for file in found]
+    def open_all(self) -> None:
+        """Find the bases, and theirs."""
+        with self._lock:
+            if self._is_complete:
+                return
+            for index in {r.reference.base for r in self.manifest.tensors.values() if r.reference}:
+                self.open(index).find_bases()
+            self._is_complete = True
+
+    def nbytes(self) -> int:
+        """Return the size of the bases, and theirs, all of which are found."""
+        self.open_all()
+        return sum({path: file.nbytes for (path, _), file in self.opened.items()}.values())
 
     def close(self) -> None:
-        """Release the files that were found."""
-        for file in self._found.values():
+        """Release the files that were found, once no other one needs them."""
+        for file in () if self.depth else self.opened.values():
             file.close()
 
     def _find(self, index: int) -> Checkpoint:
         if self.depth >= MAX_DEPTH:
             raise FormatError(f"is more than {MAX_DEPTH} bases deep", path=self.where)
         base = self.manifest.bases[index]
-        wrong = []
+        wrong: list[Path] = []
         for path in self._candidates(base):
+            if path in wrong:
+                continue
             with contextlib.suppress(TensorcompError):
-                file = self.open_file(path, self.search, self.depth + 1)
+                key = path, self.depth + 1
+                file = self.opened.get(key) or self.open_file(
+                    path, self.search, key[1], self.opened
+                )
                 if self._fits(index, file):
-                    return file
-                file.close()
+                    return self.opened.setdefault(key, file)
+                if key not in self.opened:
+                    file.close()
             wrong.append(path)
         given = [path for path in wrong if path in self.search]
         raise self._missing(index, f"{listed(list(map(str, given)))} is another" if given else "")

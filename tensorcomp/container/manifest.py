@@ -69,6 +69,7 @@ from tensorcomp.container.records import (
     BaseRecord,
     PlannedTree,
     TensorRecord,
+    base_from_json,
     natural,
     record_from_json,
     record_to_json,
@@ -286,10 +287,7 @@ def _from_json(value: Any, version: int) -> Manifest:
         source_bytes=natural(source["nbytes"]),
         version=version,
         bundles=bundles,
-        bases=tuple(
-            BaseRecord(text_of(i["name"]), natural(i["nbytes"]), text_of(i["digest"]))
-            for i in value.get("bases", ())
-        ),
+        bases=tuple(map(base_from_json, value.get("bases", ()))),
     )
     _check(manifest)
     return manifest

@@ -17,7 +17,7 @@ from tensorcomp.checkpoints.open import detect_format, open_checkpoint
 from tensorcomp.checkpoints.safetensors.file import WHOLE_BYTES, SafetensorsFile
 from tensorcomp.codecs.text import parse_text
 from tensorcomp.codecs.tree import Node
-from tensorcomp.container.bases import Bases
+from tensorcomp.container.bases import Bases, Opened
 from tensorcomp.container.blob import Blob, ChunkCoder, index_bytes
 from tensorcomp.container.bundles import Span
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
@@ -63,6 +63,8 @@ class CompressedFile(Checkpoint):
         Files and folders to find its bases in, before its own folder.
     depth : int
         How many files this one is a base of, at least.
+    opened : dict, optional
+        Of those that it is a base of: what they opened; see `Bases`.
 
     Attributes
     ----------
@@ -83,7 +85,11 @@ class CompressedFile(Checkpoint):
     kind = "compressed"
 
     def __init__(
-        self, source: Path | bytes | SafetensorsFile, bases: Sequence[Path] = (), depth: int = 0
+        self,
+        source: Path | bytes | SafetensorsFile,
+        bases: Sequence[Path] = (),
+        depth: int = 0,
+        opened: Opened | None = None,
     ) -> None:
         self._file = source if isinstance(source, SafetensorsFile) else open_safetensors(source)
         self.path, self.where, self.nbytes = self._file.path, self._file.where, self._file.nbytes
@@ -103,7 +109,15 @@ class CompressedFile(Checkpoint):
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
         self._decoding_bundle = threading.RLock()
         self._bases = (
-            Bases(self.manifest, self.path, self.where, open_any, bases, depth)
+            Bases(
+                self.manifest,
+                self.path,
+                self.where,
+                open_any,
+                bases,
+                depth,
+                {} if opened is None else opened,
+            )
             if self.manifest.bases
             else None
         )
@@ -157,9 +171,10 @@ class CompressedFile(Checkpoint):
             If they take more.
         """
         records = self.manifest.tensors.values()
-        # What has a reference is as large as that, which is found before it is decoded.
-        stored = (r.nbytes for r in records if r.same_as is None and r.reference is None)
-        check_claim(sum(stored), self._file, max_bytes)
+        claimed, held = sum(r.nbytes for r in records if r.same_as is None), self.nbytes
+        if self._bases is not None and max_bytes is None and claimed > default_max_bytes(held):
+            held += self._bases.nbytes()  # as a copy has the size of its base
+        check_claim(claimed, self._file, max_bytes, held)
 
     def check_codecs(self) -> None:
         """Require every codec of the file.
@@ -297,14 +312,16 @@ class CompressedFile(Checkpoint):
             self._bases.close()
 
 
-def open_any(path: Path, bases: Sequence[Path] = (), depth: int = 0) -> Checkpoint:
+def open_any(
+    path: Path, bases: Sequence[Path] = (), depth: int = 0, opened: Opened | None = None
+) -> Checkpoint:
     """Open a checkpoint file of any format; a compressed one is read decoded.
 
-    `bases` and `depth` are as for `CompressedFile`.
+    `bases`, `depth` and `opened` are as for `CompressedFile`.
     """
     checkpoint = open_checkpoint(path)
     if isinstance(checkpoint, SafetensorsFile) and is_compressed(checkpoint):
-        return CompressedFile(checkpoint, bases, depth)
+        return CompressedFile(checkpoint, bases, depth, opened)
     return checkpoint
 
 
@@ -317,12 +334,16 @@ def _size(decoded: np.ndarray | TensorcompError) -> int:
     return decoded.nbytes if isinstance(decoded, np.ndarray) else 0
 
 
-def check_claim(claimed: int, file: SafetensorsFile, max_bytes: int | None) -> None:
-    """Refuse a file whose tensors take more than a limit; see `check_expansion`."""
-    limit = default_max_bytes(file.nbytes) if max_bytes is None else max_bytes
+def check_claim(claimed: int, file: SafetensorsFile, max_bytes: int | None, held: int = 0) -> None:
+    """Refuse a file whose tensors take more than a limit; see `check_expansion`.
+
+    `held` are its bytes and those of its bases.
+    """
+    held = held or file.nbytes
+    limit = default_max_bytes(held) if max_bytes is None else max_bytes
     if claimed > limit:
         raise FormatError(
-            f"{file.nbytes:,} bytes that claim to be {claimed:,} once decoded, more than the "
+            f"{held:,} bytes that claim to be {claimed:,} once decoded, more than the "
             f"limit of {limit:,}; if you trust the file, set max_bytes=…",
             path=file.where,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -236,6 +237,16 @@ def record_from_json(
     if "pruned" in value:
         record.pruned = _pruning_from_json(name, shape, value["pruned"])
     return record
+
+
+def base_from_json(value: Any) -> BaseRecord:
+    """Return the record of a base from its JSON object; errors as for `record_from_json`."""
+    name, digest = text_of(value["name"]), text_of(value["digest"])
+    name.encode("utf-8", "surrogateescape")
+    int(digest, 16)
+    if "\0" in name or PurePath(name).is_absolute() or "://" in name:
+        raise FormatError(f"expected a relative path of its base, found {name[:40]!r}")
+    return BaseRecord(name, natural(value["nbytes"]), digest)
 
 
 def _reference_to_json(record: TensorRecord) -> list[int | str]:

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from checkpoint_files import write_safetensors
+from tampering import manifest_of, pack_manifest, with_metadata
 
 import tensorcomp
 from tensorcomp import Budget, compress, decompress, inspect, load_file, verify
@@ -248,3 +249,63 @@ def test_damage_is_found(tmp_path, base, position):
     file.write_bytes(bytes(data))
     with pytest.raises((FormatError, MissingBaseError, tensorcomp.errors.TensorcompError)):
         restored(file, tmp_path, bases=base)
+
+
+def tampered(file, change):
+    """Change the manifest of a file in place."""
+    data = file.read_bytes()
+    manifest = manifest_of(data)
+    change(manifest)
+    file.write_bytes(with_metadata(data, pack_manifest(manifest, LATEST_VERSION)))
+    return file
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "\ud800"},
+        {"name": "a\0b"},
+        {"name": "/etc/base.safetensors"},
+        {"name": "s3://bucket/base.safetensors"},
+        {"name": None},
+        {"nbytes": -1},
+        {"digest": "\x1b[31m"},
+        {"digest": 5},
+    ],
+)
+def test_hostile_records_of_bases(tmp_path, base, change):
+    file = coded(tmp_path, tuned(BASE), base)[1]
+    tampered(file, lambda manifest: manifest["bases"][0].update(change))
+    for read in (restored, lambda file, folder: load_file(file)):
+        with pytest.raises(FormatError):
+            read(file, tmp_path)
+
+
+def test_few_bytes_that_claim_many_given_a_base(tmp_path, base):
+    file = coded(tmp_path, BASE, base)[1]
+
+    def change(manifest):
+        manifest["tensors"]["layers.1.mlp.weight"]["shape"] = [1 << 30, 300]
+        manifest["tensors"]["layers.1.mlp.weight"]["chunk_elements"] = 1 << 22
+
+    tampered(file, change)
+    for read in (restored, lambda file, _, bases: load_file(file, bases=bases)):
+        with pytest.raises(FormatError, match="claim to be 1,28"):
+            read(file, tmp_path, bases=base)
+
+
+def test_bases_that_two_files_share_are_opened_once(tmp_path, base):
+    new, file = coded(tmp_path, BASE, base)
+    opened = []
+    for step in range(20):  # each file needs the one before twice: 2**20 ways to the first
+
+        def change(manifest, step=step):
+            manifest["bases"] = 2 * [manifest["bases"][0] | {"name": f"{step}.tc.safetensors"}]
+            manifest["tensors"]["layers.1.mlp.weight"]["reference"][0] = 1
+
+        next_file = tmp_path / f"{step + 1}.tc.safetensors"
+        shutil.copy(file, tmp_path / f"{step}.tc.safetensors") if step == 0 else None
+        shutil.copy(file, next_file)
+        tampered(next_file, change)
+        opened.append(next_file)
+    assert restored(opened[-1], tmp_path, bases=base) == new.read_bytes()
