@@ -21,6 +21,7 @@ from tensorcomp.container.model import (
     open_model,
     open_original,
     output_names,
+    refuse_bases,
     refuse_itself,
     refuse_suffix,
 )
@@ -31,6 +32,7 @@ from tensorcomp.io.files import atomic_file, file_size, free_bytes, refuse_exist
 from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.job import Shard, compress_shards, compress_source
 from tensorcomp.pipeline.options import CompressKeywords, CompressOptions
+from tensorcomp.pipeline.references import opened_bases
 from tensorcomp.pipeline.summary import FileResult
 from tensorcomp.progress import Progress
 
@@ -136,6 +138,9 @@ def compress(
         target = model.path if model.is_folder else new
     else:
         target = location(out) if out is not None else default_output(model.path)
+        if options.base is not None and not dedup:
+            with opened_bases(options.base, options.bases) as bases:
+                refuse_bases(bases, target)
         rereads = not options.is_lossless or bool(options.plan or options.prune)
         with with_copies(model, progress, every=rereads) as model:
             if model.is_folder or dedup:
@@ -153,8 +158,6 @@ def _compress_file(
 ) -> list[FileResult]:
     refuse_suffix(model.path, target, "safetensors")
     refuse_itself(model.path, target)
-    if isinstance(options.base, (str, os.PathLike)):
-        refuse_itself(location(options.base), target)
     refuse_existing(target, force=force)
     path = model.file(model.shards[0])
     nbytes = file_size(path) if options.in_one_go and is_remote(target) else None

@@ -23,6 +23,7 @@ from tensorcomp.container.model import (
     Model,
     base_paths,
     open_model,
+    refuse_bases,
     refuse_itself,
     refuse_suffix,
     restored_name,
@@ -92,6 +93,7 @@ def decompress(
             if out is not None:
                 refuse_suffix(source, target, kind)
             refuse_itself(source, target)
+            refuse_bases([file], target)
             new = atomic_file(target, force=force, nbytes=_in_one_go(file), progress=progress)
             _restore_file(file, new, threads, progress)
         return target
@@ -103,6 +105,7 @@ def decompress(
         for shard in model.shards:
             with CompressedFile(model.file(shard), model.bases) as file:
                 file.check_expansion(max_bytes)
+                refuse_bases([file], target)
                 name = partial / restored[shard]
                 new = atomic_file(name, force=True, nbytes=_in_one_go(file))
                 _restore_file(file, new, threads, progress)
@@ -128,8 +131,9 @@ def _replace(
         item = Replacement(file, target, replace, threads, force, restore=True)
         if item.is_left():
             left.append(item)
-            with CompressedFile(file) as opened:
+            with CompressedFile(file, model.bases) as opened:
                 opened.check_expansion(max_bytes)
+                refuse_bases([opened], target)
                 peaks.append((grown + opened.manifest.source_bytes, target))
                 grown += opened.manifest.source_bytes - opened.nbytes
     if left:

@@ -217,14 +217,14 @@ class Bases:
                 self._found[index] = self._find(index)
             return self._found[index]
 
-    def open_all(self) -> None:
-        """Find the bases, and theirs."""
+    def open_all(self) -> list[Path]:
+        """Find the bases, and theirs; return where they are, the nearest first."""
         with self._lock:
-            if self._is_complete:
-                return
-            for index in {r.reference.base for r in self.manifest.tensors.values() if r.reference}:
+            used = {r.reference.base for r in self.manifest.tensors.values() if r.reference}
+            for index in () if self._is_complete else used:
                 self.open(index).find_bases()
             self._is_complete = True
+            return [path for path, _ in sorted(self.opened, key=lambda key: key[1])]
 
     def nbytes(self) -> int:
         """Return the size of the bases, and theirs, all of which are found."""

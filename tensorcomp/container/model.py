@@ -314,3 +314,18 @@ def refuse_itself(source: Path, target: Path) -> None:
         raise CheckpointError(
             "the output would replace the input; give another by out=…", path=source
         )
+
+
+def refuse_bases(files: Iterable[Checkpoint], target: Path) -> None:
+    """Raise `CheckpointError` if an output would replace a file, a base of it, or one of those."""
+    if not target.exists():
+        return
+    outer, *inner = (
+        (path, path if is_remote(path) else Path(os.path.realpath(path)))
+        for path in (target, *(p for file in files for p in (file.path, *file.find_bases())))
+    )
+    for path, real in inner:
+        if real.is_relative_to(outer[1]):
+            raise CheckpointError(
+                "the output would replace this base; give another by out=…", path=path
+            )

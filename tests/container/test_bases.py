@@ -231,9 +231,36 @@ def test_refusals(tmp_path, base):
     new = write_safetensors(tmp_path / "new.safetensors", tuned(BASE))
     with pytest.raises(PlanError, match="no base"):
         compress(new, base=base, replace=True)
-    with pytest.raises(tensorcomp.errors.CheckpointError, match="would replace"):
-        compress(new, base, base=base, force=True)
-    assert base.exists()
+
+
+def test_no_output_replaces_a_base(tmp_path, base):
+    """Nor a base of a base, nor the folder that it is in: the file could not be read then."""
+    new, file = coded(tmp_path, tuned(BASE), base)
+    newer = write_safetensors(tmp_path / "newer.safetensors", tuned(BASE, seed=3))
+    second = tmp_path / "second.tc.safetensors"
+    compress(newer, second, base=file, bases=base)
+    (tmp_path / "models").mkdir()
+    for name in ("base.safetensors", "x.safetensors"):
+        write_safetensors(tmp_path / "models" / name, tuned(BASE, seed=4))
+    shutil.copy(base, link := tmp_path / "base" / "other.safetensors")
+    link.unlink()
+    link.symlink_to(base)
+    coded_folder = compress(tmp_path / "models", tmp_path / "models.tc", base=base).path
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for write in (
+        lambda: compress(new, base, base=base, force=True),
+        lambda: compress(new, base, base=link, force=True),
+        lambda: compress(new, base, base=base.parent, force=True),
+        lambda: compress(newer, base, base=file, bases=base, force=True),
+        lambda: compress(tmp_path / "models", base.parent, base=base, force=True),
+        lambda: decompress(file, base, bases=base, force=True),
+        lambda: decompress(second, base, bases=[file, base], force=True),
+        lambda: decompress(second, file, bases=[file, base], force=True),
+        lambda: decompress(coded_folder, base.parent, bases=base, force=True),
+    ):
+        with pytest.raises(tensorcomp.errors.CheckpointError):
+            write()
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_lossy_tensors_beside_a_base(tmp_path, base):
