@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import xxhash
@@ -128,6 +130,14 @@ def small_reference(info: TensorInfo | TensorRecord, file: Checkpoint, name: str
     return reference_rows(file, other, grid, 0, grid.shape[0]).view(np.uint8)
 
 
+def _beside(folder: Path, name: str) -> Path:
+    """Return a path relative to a folder; stores know no `..`, and chains of them grow."""
+    if not is_remote(folder):
+        return Path(os.path.normpath(folder / name))
+    parts = PurePosixPath(name).parts
+    return functools.reduce(lambda at, p: at.parent if p == ".." else at / p, parts, folder)
+
+
 def tensor_info(file: Checkpoint, name: str) -> TensorInfo:
     """Return what a checkpoint says of a tensor, by its name or an alias."""
     wanted = file.aliases.get(name, name)
@@ -232,13 +242,15 @@ class Bases:
         return sum({path: file.nbytes for (path, _), file in self.opened.items()}.values())
 
     def close(self) -> None:
-        """Release the files that were found, once no other one needs them."""
-        for file in () if self.depth else self.opened.values():
+        """Release the files that were opened."""
+        for file in self.opened.values():
             file.close()
 
     def _find(self, index: int) -> Checkpoint:
         if self.depth >= MAX_DEPTH:
-            raise FormatError(f"is more than {MAX_DEPTH} bases deep", path=self.where)
+            raise FormatError(
+                f"is more than {MAX_DEPTH} bases deep; give an earlier base", path=self.where
+            )
         base = self.manifest.bases[index]
         wrong: list[Path] = []
         for path in self._candidates(base):
@@ -275,8 +287,7 @@ class Bases:
         if own != Path():
             folders.append(own.parent)
         for folder in folders:
-            if folder == own.parent:
-                yield folder / base.name
+            yield _beside(folder, base.name)
             if is_remote(folder):
                 continue
             files = folder.glob("*" if folder == own.parent else "**/*")

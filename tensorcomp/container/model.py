@@ -115,9 +115,9 @@ class Model:
         """Return the name of a shard, where it is one of a folder's."""
         return shard.as_posix() if self.is_folder else None
 
-    def open(self, shard: Path) -> Checkpoint:
-        """Open a shard; a compressed one is read decoded."""
-        return open_any(self.file(shard), self.bases)
+    def open(self, shard: Path, depth: int = 0) -> Checkpoint:
+        """Open a shard, a base of `depth` files; a compressed one is read decoded."""
+        return open_any(self.file(shard), self.bases, depth)
 
     def keys(self) -> dict[Path, dict[str, str]]:
         """Return for each shard a key of each tensor, unique in the model.
@@ -317,7 +317,7 @@ def refuse_itself(source: Path, target: Path) -> None:
 
 
 def refuse_bases(files: Iterable[Checkpoint], target: Path) -> None:
-    """Raise `CheckpointError` if an output would replace a file, a base of it, or one of those."""
+    """Raise `CheckpointError` if an output would replace files or their bases."""
     if not target.exists():
         return
     outer, *inner = (

@@ -108,6 +108,7 @@ class CompressedFile(Checkpoint):
         self._coders: dict[tuple[int, int | None], ChunkCoder] = {}
         self._decoded_bundles: dict[str, np.ndarray | TensorcompError] = {}
         self._decoding_bundle = threading.RLock()
+        self._is_root = opened is None
         self._bases = (
             Bases(
                 self.manifest,
@@ -308,7 +309,7 @@ class CompressedFile(Checkpoint):
     def close(self) -> None:
         """Release the file; it is unmapped with the last array that views it."""
         self._file.close()
-        if self._bases is not None:
+        if self._bases is not None and self._is_root:
             self._bases.close()
 
 

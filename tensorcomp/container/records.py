@@ -240,7 +240,7 @@ def record_from_json(
 
 
 def base_from_json(value: Any) -> BaseRecord:
-    """Return the record of a base from its JSON object; errors as for `record_from_json`."""
+    """Return the record of a base from its JSON object, as `record_from_json`."""
     name, digest = text_of(value["name"]), text_of(value["digest"])
     name.encode("utf-8", "surrogateescape")
     int(digest, 16)

@@ -126,7 +126,10 @@ def opened_bases(
         return
     model = open_model(location(base), bases=bases)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(model.open(shard)) for shard in model.shards]
+        files = [stack.enter_context(model.open(shard, depth=1)) for shard in model.shards]
+        for file in files:
+            file.find_bases()
+        yield files
 
 
 def match_tensors(source: Checkpoint, files: Sequence[Checkpoint]) -> References:

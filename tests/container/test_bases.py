@@ -336,3 +336,35 @@ def test_bases_that_two_files_share_are_opened_once(tmp_path, base):
         tampered(next_file, change)
         opened.append(next_file)
     assert restored(opened[-1], tmp_path, bases=base) == new.read_bytes()
+
+
+def test_no_chain_is_longer_than_can_be_read(tmp_path, base, monkeypatch):
+    monkeypatch.setattr("tensorcomp.container.bases.MAX_DEPTH", 3)
+    last = base
+    for step in range(3):
+        new = write_safetensors(tmp_path / "new.safetensors", tuned(BASE, seed=step))
+        compress(new, tmp_path / f"{step}.tc.safetensors", base=last, bases=base)
+        last = tmp_path / f"{step}.tc.safetensors"
+    assert restored(last, tmp_path, bases=base) == new.read_bytes()
+    write_safetensors(new, tuned(BASE, seed=step + 1))
+    with pytest.raises(FormatError, match="more than 3 bases deep; give an earlier base"):
+        compress(new, tmp_path / "3.tc.safetensors", base=last, bases=base)
+    assert not (tmp_path / "3.tc.safetensors").exists()
+
+
+def test_a_folder_in_a_store_is_searched_by_name(tmp_path, base):
+    fsspec = pytest.importorskip("fsspec")
+    new, file = coded(tmp_path, tuned(BASE), base)
+    fsspec.filesystem("memory").pipe("/bases/base.safetensors", base.read_bytes())
+    assert restored(file, tmp_path, bases="memory://bases") == new.read_bytes()
+
+
+def test_folders_of_models_in_a_store_need_each_other(tmp_path):
+    pytest.importorskip("fsspec")
+    for seed in range(3):
+        write_safetensors(tmp_path / f"models/{seed}/m.safetensors", tuned(BASE, seed=seed))
+    compress(tmp_path / "models", "memory://family/models.tc", dedup=True)
+    decompress("memory://family/models.tc", tmp_path / "again")
+    for seed in range(3):
+        name = f"{seed}/m.safetensors"
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "models" / name).read_bytes()
