@@ -59,7 +59,7 @@ class Series:
     path : str or path-like
         The folder, made when the first step is added.
     keyframe_every : int
-        Steps from one keyframe to the next: a step is decoded after so many others at most.
+        Steps from one keyframe to the next, 64 at most: a step is decoded after fewer others.
     policy : {"exact", "resume", "archive"}
         What steps may lose. ``resume`` bounds the error of weights by their change and codes the
         optimizer's state coarsely; ``archive`` drops first moments as well.
@@ -147,7 +147,10 @@ class Series:
         self.flush()
         parts = state_parts(self._snapshot, model, optimizer, extra)
         about = self._about(step, policy, metric)
-        self._pending.append(self._pool.submit(self._write, parts, about))
+        try:
+            self._pending.append(self._pool.submit(self._write, parts, about))
+        except RuntimeError as error:
+            raise CheckpointError("is closed; open the series anew", path=self.path) from error
 
     def flush(self) -> None:
         """Wait until what was added is on the disk.

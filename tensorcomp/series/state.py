@@ -75,9 +75,7 @@ def state_parts(
     tensors: dict[str, dict[str, Any]] = {}
     texts: dict[str, dict[str, str]] = {}
     if model is not None:
-        if not isinstance(_state(model), Mapping):
-            raise InputTypeError(f"expected a model or its state, got a {type(model).__name__}")
-        tensors[MODEL_FILE], texts[MODEL_FILE] = dict(_state(model)), {"format": "pt"}
+        tensors[MODEL_FILE], texts[MODEL_FILE] = dict(_weights(model)), {"format": "pt"}
     for file, value in ((OPTIMIZER_FILE, _state(optimizer)), (EXTRA_FILE, extra)):
         if value is not None:
             tensors[file] = {}
@@ -100,6 +98,14 @@ def state_parts(
 
 def _state(holder: Any) -> Any:
     return holder.state_dict() if hasattr(holder, "state_dict") else holder
+
+
+def _weights(model: Any) -> Mapping[str, Any]:
+    """Return the state of a model, or the one that is given."""
+    state = _state(model)
+    if not isinstance(state, Mapping):
+        raise InputTypeError(f"expected a model or its state, got a {type(model).__name__}")
+    return state
 
 
 def _is_array(value: Any) -> bool:
@@ -196,7 +202,7 @@ def restore_state(folder: Path, journal: Journal, step: Step, model: Any, optimi
 
 def check_model(model: Any, tensors: Mapping[str, Any]) -> None:
     """Require that weights have the names, shapes and dtypes of a model's."""
-    own = _state(model)
+    own = _weights(model)
     odd = sorted(own.keys() ^ tensors.keys())
     if odd:
         where = "model" if odd[0] in own else "step"

@@ -163,7 +163,15 @@ def test_states_that_cannot_be_kept_are_refused(tmp_path, value):
             series.add(1, extra={"a": value})
         with pytest.raises(InputTypeError, match="expected a model or its state, got"):
             series.add(1, model=5)
+    with pytest.raises(CheckpointError, match="is closed"):
+        series.add(1, extra=1)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_model_is_refused(run):
+    for use in (lambda: run.restore(10, 5), run.follow(5).update):
+        with pytest.raises(InputTypeError, match="expected a model or its state, got a int"):
+            use()
 
 
 def test_no_folder(tmp_path):
