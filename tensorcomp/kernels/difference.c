@@ -9,7 +9,7 @@
    1: bytes of the first coder (u32), those of two coders in turn, a half of the rows each. 2: bytes of the coder of
    levels and other side information (u32), four streams, signs and lower bits, the former bytes, which are 8 or more
    since words are loaded. */
-#include "difference_dense.h"
+#include "difference_dense_decoder.h"
 #include "difference_sparse.h"
 
 enum { SPARSE_SHARE = 8, MIN_DENSE = 1 << 13, FEW_ROWS = 64 };

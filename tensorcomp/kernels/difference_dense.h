@@ -141,24 +141,33 @@ INLINE void choose_bins(Dense *d, i64 bytes) {
 
 /* Set indices to bin << CLASS_BITS | class, count them, and store signs and low bits. Return the bits stored. */
 INLINE i64 index_differences(const Dense *d, u16 *indices, u32 *counts, u8 *plain, i64 bytes) {
+    const Pair c = d->c; /* which nothing that is stored can change */
+    i32 some[DENSE_BLOCK];
     u64 word = 0, used = 0, at = 0;
-    memset(counts, 0, (size_t)(BINS << CLASS_BITS) * sizeof *counts);
-    for (i64 r = 0, i = 0; r < d->c.rows; r++)
-        for (i64 j = 0; j < d->c.columns; j++, i++) {
-            i64 difference = difference_at(&d->c, i, bytes);
-            u64 magnitude = (u64)(difference < 0 ? -difference : difference);
-            i64 low = low_bits_of(magnitude);
-            i64 bin = d->bin_of[bin_sum(d, d->row_levels[r], read_word(d->c.reference, i, bytes))];
-            u16 index = (u16)(bin << CLASS_BITS | ((low << 2) + (i64)(magnitude >> low)));
-            indices[i] = index;
-            counts[index]++;
-            word |= ((magnitude & (((u64)1 << low) - 1)) << 1 | (difference < 0)) << used;
-            used += (u64)low + (magnitude > 0);
-            store64(plain + at, word);
-            at += used >> 3;
-            word >>= used & 56;
-            used &= 7;
+    memset(counts, 0, (size_t)(2 * BINS << CLASS_BITS) * sizeof *counts);
+    for (i64 r = 0, i = 0; r < c.rows; r++) {
+        const u8 *bin_of = d->bin_of + bin_sum(d, d->row_levels[r], 0);
+        for (i64 stop = i + c.columns; i < stop;) {
+            i64 n = min64(stop - i, DENSE_BLOCK);
+            for (i64 k = 0; k < n; k++) some[k] = (i32)difference_at(&c, i + k, bytes);
+            for (i64 k = 0; k < n; k++, i++) {
+                u64 negative = (u32)some[k] >> 31;
+                u64 magnitude = ((u32)some[k] ^ (0 - (u32)negative)) + (u32)negative;
+                i64 low = low_bits_of(magnitude);
+                i64 bin = bin_of[-4 * exponent_of(&c, read_word(c.reference, i, bytes))];
+                u16 index = (u16)(bin << CLASS_BITS | ((low << 2) + (i64)(magnitude >> low)));
+                indices[i] = index;
+                counts[(k & 1) * (BINS << CLASS_BITS) + index]++; /* by turns: neighbours may be equal */
+                word |= ((magnitude & (((u64)1 << low) - 1)) << 1 | negative) << used;
+                used += (u64)low + (magnitude > 0);
+                store64(plain + at, word);
+                at += used >> 3;
+                word >>= used & 56;
+                used &= 7;
+            }
         }
+    }
+    for (i64 k = 0; k < BINS << CLASS_BITS; k++) counts[k] += counts[(BINS << CLASS_BITS) + k];
     return (i64)(8 * at + used);
 }
 
@@ -259,7 +268,7 @@ static i64 put_classes(Dense *d, const u16 *indices, const i64 *frequencies, u8 
 INLINE i64 encode_dense(Dense *d, const i32 *log2, u8 *out, i64 room, i64 bytes, Scratch *scratch) {
     i64 n = d->c.rows * d->c.columns;
     TAKE(u16, indices, n);
-    TAKE(u32, counts, BINS << CLASS_BITS);
+    TAKE(u32, counts, 2 * BINS << CLASS_BITS);
     TAKE(u8, plain, n * bytes + 8);
     TAKE(i64, frequencies, BINS * CLASSES);
     if (d->c.levels && find_distance_levels(d, bytes, scratch)) return NO_MEMORY;
@@ -282,74 +291,5 @@ INLINE i64 encode_dense(Dense *d, const i32 *log2, u8 *out, i64 room, i64 bytes,
     memcpy(out + 5 + coded, plain, (size_t)stored);
     memcpy(out + 5 + coded + stored, behind, (size_t)side);
     return 5 + coded + stored + side;
-}
-
-/* ---- decoder ------------------------------------------------------------------------------------------- */
-
-/* Put words of some classes, from element `i` on, whose other bits are at bit `at`; return the bit behind. */
-INLINE i64 put_words(const Pair *c, Bytes in, i64 at, const u16 *classes, i64 i, i64 n, i64 bytes) {
-    for (i64 k = 0; k < n; k++) {
-        u64 class = classes[k], low = class < 8 ? 0 : (class >> 2) - 1;
-        u64 word = load64(in.data + min64(at >> 3, in.size - 8)) >> (at & 7);
-        u64 magnitude = (class - (low << 2)) << low | (word >> 1 & (((u64)1 << low) - 1));
-        i64 negative = -(i64)(word & (class > 0));
-        put_difference(c, i + k, ((i64)magnitude ^ negative) - negative, bytes);
-        at += (i64)(low + (class > 0));
-    }
-    return at;
-}
-
-INLINE i64 decode_dense(const Pair *c, const Arg *data, i64 bytes, Scratch *scratch) {
-    u8 *in = data->data;
-    i64 n = c->rows * c->columns, rest = data->size - 5, frequencies[32 * CLASSES];
-    u16 owners[1 << MOST_STATE_BITS], bases[DENSE_BLOCK], classes[DENSE_BLOCK], base_of[BIN_SUMS];
-    u32 following[CLASSES];
-    TAKE(Dense, d, 1);
-    if (new_dense(d, c, scratch)) return NO_MEMORY;
-    d->states = in[0] >> 4;
-    if (rest < 8 || d->states < LEAST_STATES || d->states > MOST_STATE_BITS) return WRONG_SIZE;
-    i64 side = (i64)(u32)(load16(in + 1) | (u32)load16(in + 3) << 16), at = 5;
-    if (side < 8 || side > rest) return WRONG_SIZE;
-    Coder coder = new_coder(in + data->size - side, side, 1);
-    if (!code_side(d, &coder, frequencies, 1) || !ends_well(&coder) || d->contexts > 1 << (16 - d->states))
-        return DAMAGED_SIDE;
-    Reader r = {.stream = in, .limit = (u64)data->size - 8, .escape = NO_ESCAPE};
-    Bytes all = {in, data->size};
-    i64 stops[ANS_STREAMS];
-    for (int k = 0; k < ANS_STREAMS; k++) {
-        at += (d->sizes[k] + 7) / 8;
-        stops[k] = 8 * at;
-        r.at[k] = (u64)(8 * at - d->sizes[k]);
-        r.x[k] = (u64)d->starts[k];
-    }
-    i64 plain = 8 * at, end = plain + d->sizes[4];
-    if ((end + 7) / 8 != data->size - side) return WRONG_SIZE;
-    TAKE(u32, entries, d->contexts << d->states);
-    for (i64 k = 0; k < d->contexts; k++) {
-        i64 *own = frequencies + k * d->size, total = sum_of(own, d->size);
-        if (total && total != (i64)1 << d->states) return DAMAGED_SIDE;
-        fill_decoder(own, d->size, d->states, d->classes, owners, following, entries + (k << d->states));
-    }
-    r.table = entries;
-    fill_bins(d);
-    for (i64 k = 0; k < BIN_SUMS; k++) {
-        i64 context = 0;
-        while (d->bin_of[k] >= d->ends[context]) context++;
-        base_of[k] = (u16)(context << d->states);
-    }
-    for (i64 start = 0, row = 0, column = 0; start < n; start += DENSE_BLOCK) {
-        i64 count = min64(n - start, DENSE_BLOCK);
-        for (i64 k = 0; k < count;) {
-            i64 stop = min64(count, k + c->columns - column), level = d->row_levels[row];
-            for (; k < stop; k++, column++)
-                bases[k] = base_of[bin_sum(d, level, read_word(c->reference, start + k, bytes))];
-            if (column == c->columns) column = 0, row++;
-        }
-        decode_some_16(&r, bases, classes, count);
-        plain = put_words(c, all, plain, classes, start, count, bytes);
-    }
-    for (int k = 0; k < ANS_STREAMS; k++)
-        if (r.at[k] != (u64)stops[k] || r.x[k]) return WRONG_END;
-    return plain == end ? 0 : WRONG_END;
 }
 #endif
