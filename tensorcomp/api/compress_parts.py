@@ -14,11 +14,11 @@ from tensorcomp._formatting import listed
 from tensorcomp.api.compress_result import CompressResult
 from tensorcomp.api.merge import merge_job, paths_of
 from tensorcomp.container.job_folder import JobFolder, begin_job
-from tensorcomp.container.model import default_output, open_original
+from tensorcomp.container.model import base_paths, default_output, open_original
 from tensorcomp.container.output_folder import refuse_nested
 from tensorcomp.errors import CheckpointError, PlanError
 from tensorcomp.io.files import atomic_file, refuse_unless_forced
-from tensorcomp.io.locations import is_remote
+from tensorcomp.io.locations import is_remote, location
 from tensorcomp.pipeline.job import Shard, compress_shards
 from tensorcomp.pipeline.options import CompressOptions, load_plan
 from tensorcomp.pipeline.parts import (
@@ -71,9 +71,10 @@ class PartsRequest:
         """
         if self.options.prune is not None:
             raise PlanError("pruning sees a model as a whole: expected no parts nor executor")
-        stats = self.options.statistics
-        if not (isinstance(stats, (str, os.PathLike, type(None))) or is_remote(stats)):
-            raise PlanError("expected the path of statistics, which all workers read; save them")
+        for what in ("statistics", "base"):
+            given = getattr(self.options, what)
+            if not (isinstance(given, (str, os.PathLike, type(None))) or is_remote(given)):
+                raise PlanError(f"expected the path of {what}, which all workers read; save it")
         source = _absolute(self.source)
         target = self.out or default_output(source)
         target = _absolute(target) if parts is None else target
@@ -88,9 +89,9 @@ class PartsRequest:
 
         job = begin_job(target, make, is_first=is_first)
         job = replace(job, source=self.source if parts else source)
-        given, asked = job.options, job_options(options, keep_names=names)
-        if given != asked:
-            differ = sorted(n for n in {**given, **asked} if given.get(n) != asked.get(n))
+        known, asked = job.options, job_options(options, keep_names=names)
+        if known != asked:
+            differ = sorted(n for n in {**known, **asked} if known.get(n) != asked.get(n))
             raise PlanError(
                 f"was begun with another {listed(differ)}; give the same, or remove the folder",
                 path=job.folder,
@@ -126,7 +127,7 @@ def compress_part(request: PartsRequest, part: str | tuple[int, int] | None) -> 
 def compress_on(request: PartsRequest, executor: Executor) -> CompressResult:
     """Compress all shards on an executor, and merge them, as `compress` does."""
     begun = time.perf_counter()
-    job, progress = request.begin(), request.progress
+    job, progress, base = request.begin(), request.progress, request.options.base
     options = replace(request.options, threads=request.options.threads or 1)
     keys = _keys(job, job.outputs, options)
     reused = 0
@@ -137,6 +138,8 @@ def compress_on(request: PartsRequest, executor: Executor) -> CompressResult:
             effort=effort,
             plan=plan,
             statistics=None if plan is None else options.statistics,
+            base=_absolute(location(base)) if isinstance(base, (str, os.PathLike)) else base,
+            bases=tuple(map(_absolute, base_paths(options.bases))),
             threads=options.threads,
             chunk_elements=options.chunk_elements,
         )

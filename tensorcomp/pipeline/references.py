@@ -152,7 +152,9 @@ def match_tensors(source: Checkpoint, files: Sequence[Checkpoint]) -> References
         renamed = _renamed(source, info, files, free)
         if renamed is not None:
             matches[info.name] = renamed
-    return References(files, matches)
+    used = sorted({match.base for match in matches.values()})
+    numbered = {name: Match(used.index(m.base), m.info) for name, m in matches.items()}
+    return References([files[index] for index in used], numbered)
 
 
 def _renamed(

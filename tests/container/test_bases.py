@@ -1,6 +1,7 @@
 """Files that are coded against others: bases that moved, changed, or are not there."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
 import numpy as np
@@ -218,12 +219,23 @@ def test_folders(tmp_path, base):
         part = {name: weights[name] for name in own}
         write_safetensors(tmp_path / "model" / f"part-{number}.safetensors", part)
     out = compress(tmp_path / "model", tmp_path / "out.tc", base=base).path
+    with ThreadPoolExecutor(2) as executor:
+        with (
+            CompressedFile(out / "part-0.tc.safetensors", [base]) as opened,
+            pytest.raises(PlanError, match="expected the path of base"),
+        ):
+            compress(tmp_path / "model", tmp_path / "s.tc", base=opened, executor=executor)
+        spread = compress(tmp_path / "model", tmp_path / "s.tc", base=base, executor=executor)
+    sizes = [(path.stat().st_size, path.name) for path in sorted(out.iterdir())]
+    assert sizes == [(path.stat().st_size, path.name) for path in sorted(spread.path.iterdir())]
     decompress(out, tmp_path / "again", bases=base)
     for file in (tmp_path / "model").iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
     with pytest.raises(MissingBaseError):
         compress(tmp_path / "model", tmp_path / "second.tc", base=out)
     compress(tmp_path / "model", tmp_path / "second.tc", base=out, bases=base)
+    used = [f"part-{number}.tc.safetensors" for number in range(2)]
+    assert [one.name for one in inspect(tmp_path / "second.tc").bases] == used
     assert not [check for check in verify(tmp_path / "second.tc", bases=[out, base]) if check.error]
 
 
