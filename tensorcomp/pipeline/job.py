@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tensorcomp._formatting import listed, shown
+from tensorcomp._formatting import listed, printable, shown
+from tensorcomp._log import LOGGER
 from tensorcomp._threads import Workers
 from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.checkpoints.safetensors.file import SafetensorsFile
@@ -120,6 +121,9 @@ def compress_shards(
             if isinstance(source, SafetensorsFile):
                 source.read_ahead()
             references = match_tensors(source, bases) if bases else NO_REFERENCES
+            if bases and not references.matches:
+                where = printable(str(source.path))
+                LOGGER.warning("%s: the base has none of its tensors; coded without it", where)
             work = bundled(source, plan, options.chunk_elements, references)
             work = replace(work, plan_given=options.plan_given)
             try:

@@ -380,3 +380,12 @@ def test_folders_of_models_in_a_store_need_each_other(tmp_path):
     for seed in range(3):
         name = f"{seed}/m.safetensors"
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "models" / name).read_bytes()
+
+
+def test_a_base_of_other_tensors_is_told(tmp_path, base, caplog):
+    other = write_safetensors(tmp_path / "other.safetensors", {"x": np.zeros(3, np.int64)})
+    coded(tmp_path, tuned(BASE), other)
+    assert "the base has none of its tensors" in caplog.text
+    caplog.clear()
+    coded(tmp_path, tuned(BASE), base)
+    assert not caplog.text
