@@ -67,6 +67,8 @@ def decode_rows(
     grid = tensor.grid
     if out is None and grid.count == 1:
         return tensor.decode_chunk(0)[begin:end]
+    if out is None and begin < end and (begin, end) == grid.bounds(begin // grid.chunk):
+        return tensor.decode_chunk(begin // grid.chunk)  # nothing is held while bases are decoded
     if out is None:
         out = np.empty((end - begin, *grid.shape[1:]), grid.dtype)
     if begin == end == grid.shape[0] == 0:  # its one chunk, without elements, is checked as well

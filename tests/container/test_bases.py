@@ -1,6 +1,7 @@
 """Files that are coded against others: bases that moved, changed, or are not there."""
 
 import shutil
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import ml_dtypes
@@ -162,6 +163,22 @@ def test_chains(tmp_path, base):
     (tmp_path / "step3.tc.safetensors").unlink()
     with pytest.raises(MissingBaseError, match=r"step3\.tc"):
         restored(previous, tmp_path)
+
+
+def test_a_deep_chain_holds_little_memory(tmp_path):
+    weights = {"w": RANDOM.standard_normal((1024, 512)).astype(np.float32)}
+    previous = None
+    for step in range(12):
+        new = write_safetensors(tmp_path / "new.safetensors", weights)
+        file = tmp_path / f"step{step}.tc.safetensors"
+        compress(new, file, base=previous, chunk_elements=1 << 18)
+        weights, previous = tuned(weights, seed=step), file
+    with tensorcomp.safe_open(previous) as opened:
+        tracemalloc.start()
+        found = opened.get_tensor("w")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < 3 * found.nbytes
 
 
 def test_a_file_that_is_its_own_base_is_refused(tmp_path, base):

@@ -41,7 +41,8 @@ def decayed(reference: np.ndarray, factor: bytes) -> np.ndarray:
     if len(factor) != _FACTOR.size:
         raise CodecError("difference: its factor is cut short")
     with np.errstate(all="ignore"):
-        real = reference.astype(np.float32) * np.float32(_FACTOR.unpack(factor)[0])
+        real = reference.astype(np.float32)
+        real *= np.float32(_FACTOR.unpack(factor)[0])
         return _rounded(real, reference)
 
 
@@ -86,14 +87,17 @@ def _with_product(reference: np.ndarray, left: np.ndarray, right: np.ndarray) ->
     product = np.empty(reference.shape, real)
     with np.errstate(all="ignore"):
         native.linear_multiply(left.astype(real, "C"), right.astype(real, "C"), product)
-        product += reference.astype(real)
+        np.add(product, reference, out=product)
         return _rounded(product, reference)
 
 
 def _rounded(real: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Round to the reference's type; what is no number has bits that vary with the machine."""
-    found = real.astype(reference.dtype)
-    return np.where(np.isfinite(found.astype(np.float32)), found, reference)
+    found = real.astype(reference.dtype, copy=False)
+    finite = np.isfinite(found)
+    if not finite.all():
+        np.copyto(found, reference, where=~finite)
+    return found
 
 
 def _change(array: np.ndarray, reference: np.ndarray) -> np.ndarray:
