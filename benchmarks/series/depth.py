@@ -87,7 +87,8 @@ def chain(folder: Path, depth: int) -> Iterator[tuple[list[Path], int]]:
 
 def restored(file: Path, rounds: int) -> tuple[float, int]:
     """Return seconds and highest anonymous memory of restoring a file by the command line."""
-    out = file.with_name("restored.safetensors")
+    out = file.parent / "restored" / "point.safetensors"  # no folder that bases are looked for in
+    out.parent.mkdir(exist_ok=True)
     code = "from tensorcomp_cli.entry import run; run()"
     arguments = ["decompress", str(file), "-o", str(out), "--force"]
     seconds, peak = [], 0
