@@ -54,7 +54,7 @@ def series() -> None:
 def add(
     run: Path, source: Path, *, threads: int | None, keyframe_every: int, **asked: Any
 ) -> Result:
-    """Add a checkpoint: a file, or a folder with all that training needs.
+    """Add a checkpoint: a file, or a folder of a training state.
 
     It is coded against the step before. Weights, optimizer, scheduler, random generators: every
     file of a folder is kept, and restored byte for byte under the policy exact.
@@ -102,10 +102,9 @@ def get(
       tensorcomp series get run 1500 --only weights -o model.safetensors
     """  # noqa: D301 - \b keeps the example's lines as they are
     from tensorcomp._formatting import printable
-    from tensorcomp.series.series import Series
 
-    with Series(run, threads=threads) as found:
-        found.get(step, out=out, only_weights=only is not None, force=force)
+    with _series(run, "restoring", threads=threads) as (found, watch):
+        found.get(step, out=out, only_weights=only is not None, force=force, progress=watch)
     line = f"Step {step} written as {printable(str(out))}"
     return Result(lambda: {"step": step, "path": str(out)}, summary=(line,))
 
@@ -146,7 +145,10 @@ def thin(run: Path, *, kept: Sequence[str], policy: str | None, threads: int | N
 @threads
 @as_json
 def rebase(run: Path, *, every: int, threads: int | None) -> Result:
-    """Make new keyframes, so that chains are shorter; old files stay until gc."""
+    """Make new keyframes, so that chains are shorter.
+
+    They are new files; the old ones stay until gc removes them.
+    """
     with _series(run, "rebasing", threads=threads) as (found, watch):
         found.rebase(every, watch)
         return _listed(found.steps)
@@ -181,7 +183,10 @@ def verify(run: Path, *, deep: bool) -> Result:
 @option("--grace TIME", "How long a file has been named before it is removed.", default="3600s")
 @as_json
 def gc(run: Path, *, dry_run: bool, grace: float) -> Result:
-    """Name the files that no step needs; remove those that were named before."""
+    """Remove files that no step needs, in two phases.
+
+    They are named first; those named before, and long enough ago, are removed.
+    """
     from tensorcomp._formatting import counted
     from tensorcomp.series.series import Series
 

@@ -32,6 +32,7 @@ from tensorcomp.errors import PARSING_ERRORS, CheckpointError, FormatError, loca
 from tensorcomp.io.atomic_folder import atomic_folder
 from tensorcomp.io.files import atomic_file
 from tensorcomp.planning.roles.classify import roles_of
+from tensorcomp.progress import Progress
 
 Held = TypeVar("Held", bound=Checkpoint)
 Place: TypeAlias = tuple[Checkpoint, TensorInfo]
@@ -238,15 +239,20 @@ def _safe(file: str) -> str:
     return file
 
 
-def write_parts(parts: Mapping[str, Checkpoint], out: Path, *, force: bool) -> None:
+def write_parts(
+    parts: Mapping[str, Checkpoint], out: Path, progress: Progress, *, force: bool
+) -> None:
     """Write a file, or a folder of several, as they were."""
+    progress.begin(len(parts), sum(part.nbytes for part in parts.values()))
     if len(parts) == 1:
-        (part,) = parts.values()
+        ((name, part),) = parts.items()
         with atomic_file(out, force=force) as file:
             restore(part.template(), part, file)
+        progress.advance(name, part.nbytes)
         return
     with atomic_folder(out, [PurePath(name) for name in parts], force=force) as folder:
         for name, part in parts.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(folder / name, force=True) as file:
                 restore(part.template(), part, file)
+            progress.advance(name, part.nbytes)

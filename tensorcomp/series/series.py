@@ -296,6 +296,7 @@ class Series:
         only_weights: bool = False,
         force: bool = False,
         framework: str = "np",
+        progress: Progress | None = None,
     ) -> Any:
         """Return a tensor of a step, or write the step as the files that were added.
 
@@ -312,6 +313,8 @@ class Series:
             Replace an existing output.
         framework : {"np", "pt"}
             Of the tensor that is returned.
+        progress : Progress, optional
+            Of what is written.
 
         Raises
         ------
@@ -331,7 +334,7 @@ class Series:
         ):
             parts = open_parts(found, pool)
             wanted = {"": weights_of(parts)} if only_weights else parts
-            write_parts(wanted, Path(str(out)), force=force)
+            write_parts(wanted, Path(str(out)), progress or Progress(), force=force)
         return Path(str(out))
 
     def restore(self, step: int, model: Any = None, optimizer: Any = None) -> Any:

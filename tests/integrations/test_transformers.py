@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoModelForCausalLM, BertModel, GPT2LMHeadM
 
 import tensorcomp
 from tensorcomp import hub
-from tensorcomp.errors import CheckpointError, InputTypeError, OptionError
+from tensorcomp.errors import CheckpointError, InputTypeError, MissingBaseError, OptionError
 
 INDEX = "model.safetensors.index.json"
 
@@ -53,6 +53,19 @@ def plain(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @each_way
 def test_outputs_are_equal_bit_for_bit(plain, way):
     assert_same(way(AutoModel, plain), AutoModel.from_pretrained(plain))
+
+
+def test_models_that_are_coded_against_a_base(plain, tmp_path):
+    tuned = AutoModel.from_pretrained(plain)
+    with torch.no_grad():
+        for parameter in tuned.parameters():
+            parameter.mul_(1 + 1e-3 * torch.randn_like(parameter))
+    tuned.save_pretrained(tmp_path / "tuned")
+    packed = tensorcomp.compress(tmp_path / "tuned", tmp_path / "packed", base=plain).path
+    assert tensorcomp.inspect(packed).bases
+    assert_same(hub.from_pretrained(AutoModel, packed, bases=plain), tuned)
+    with pytest.raises(MissingBaseError, match="against"):
+        hub.from_pretrained(AutoModel, packed)
 
 
 @each_way
