@@ -1,4 +1,4 @@
-"""Find bases of a compressed file by content; read rows of their tensors."""
+"""Find the bases of a compressed file by their content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -15,119 +15,24 @@ import numpy as np
 import xxhash
 
 from tensorcomp._formatting import listed, shown
-from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
+from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.chunk_grid import ChunkGrid
 from tensorcomp.container.manifest import Manifest
-from tensorcomp.container.plain_tensor import open_tensor
 from tensorcomp.container.records import DIGEST_DIGITS, BaseRecord, TensorRecord, TensorReference
-from tensorcomp.container.tensor_blob import decode_rows
-from tensorcomp.dtypes import numpy_dtype
+from tensorcomp.container.reference_tensors import (
+    bundle_reference,
+    may_refer,
+    reference_rows,
+    tensor_digest,
+    tensor_info,
+)
 from tensorcomp.errors import FormatError, MissingBaseError, TensorcompError
 from tensorcomp.io.locations import is_remote
 
 MAX_DEPTH = 64  # of a chain of bases
 _LOOKED = 1 << 26  # bytes of small tensors by which a base that is not compressed is told
-_REALS = ("F64", "F32", "F16", "BF16")
 Opened = dict[tuple[Path, int], Checkpoint]
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz", ".gguf", ".h5", ".onnx")
-
-
-def may_refer(info: TensorInfo | TensorRecord, other: TensorInfo | TensorRecord) -> bool:
-    """Return whether a tensor may be coded against another one, its reference.
-
-    Both are of one type, or of two float types. They have rows of one length, of which the
-    reference has half as many or more, or as many elements.
-    """
-    same = info.dtype == other.dtype and numpy_dtype(info.dtype) is not None
-    if not same and not {info.dtype, other.dtype} <= {*_REALS}:
-        return False
-    if info.shape == other.shape:
-        return True
-    if not info.shape or not other.shape or info.shape[1:] != other.shape[1:]:
-        return False
-    return info.shape[0] <= 2 * other.shape[0]
-
-
-def reference_rows(
-    checkpoint: Checkpoint, info: TensorInfo | TensorRecord, grid: ChunkGrid, start: int, stop: int
-) -> np.ndarray:
-    """Return rows of a tensor as the reference of another one.
-
-    Parameters
-    ----------
-    checkpoint : Checkpoint
-    info : TensorInfo or TensorRecord
-        The tensor; `may_refer` says which are fit.
-    grid : ChunkGrid
-        Of the tensor that is coded.
-    start, stop : int
-        Along its first axis.
-
-    Returns
-    -------
-    numpy.ndarray
-        (stop − start, …) of the grid's dtype; zeros where the tensor has no such rows.
-    """
-    tensor = open_tensor(checkpoint, info)
-    own, row = tensor.grid, grid.row_elements
-    width, rows = own.row_elements, own.shape[0]
-    first, last = (min(place * row, rows * width) for place in (start, stop))
-    begin = first // max(width, 1)
-    found = decode_rows(tensor, begin, -(-last // max(width, 1)))
-    found = found.reshape(-1)[first - begin * width : last - begin * width]
-    if found.dtype != grid.dtype:
-        with np.errstate(all="ignore"):
-            found = _cast(found, grid.dtype)
-    missing = (stop - start) * row - found.size
-    if missing:
-        found = np.concatenate([found, np.zeros(missing, grid.dtype)])
-    return found.reshape(stop - start, *grid.shape[1:])
-
-
-def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return floats as another type, rounded to nearest by way of float32 but for float64."""
-    if 2 in (values.dtype.itemsize, dtype.itemsize):
-        values = values.astype(np.float32)
-    return values.astype(dtype)
-
-
-def tensor_digest(checkpoint: Checkpoint, name: str) -> str:
-    """Return the digest of a tensor's bytes, read if none is recorded."""
-    if known := checkpoint.known_digest(name):
-        return known
-    digest = xxhash.xxh3_128()
-    for data in checkpoint.iter_bytes(name):
-        digest.update(data)
-    return digest.hexdigest()[:DIGEST_DIGITS]
-
-
-def base_digest(references: Mapping[str, str]) -> str:
-    """Return the digest of a base from those of its tensors, by name."""
-    text = "\n".join(f"{name} {references[name]}" for name in sorted(references))
-    return xxhash.xxh3_128_hexdigest(text.encode(errors="surrogatepass"))
-
-
-def bundle_reference(
-    manifest: Manifest, name: str, grid: ChunkGrid, files: Mapping[int, Checkpoint]
-) -> np.ndarray:
-    """Return the reference of a bundle: those of its tensors, zeros for others."""
-    joined = np.zeros(grid.nbytes, np.uint8)
-    for record in manifest.tensors.values():
-        reference = record.reference
-        if record.bundle != name or reference is None:
-            continue
-        start, stop = manifest.layout.spans[record.name]
-        joined[start:stop] = small_reference(record, files[reference.base], reference.tensor)
-    return joined.view(grid.dtype).reshape(grid.shape)
-
-
-def small_reference(info: TensorInfo | TensorRecord, file: Checkpoint, name: str) -> np.ndarray:
-    """Return a whole reference as bytes of the tensor that is coded."""
-    dtype = numpy_dtype(info.dtype)
-    assert dtype is not None
-    grid = ChunkGrid((info.nbytes // dtype.itemsize,), dtype, info.nbytes + 1)
-    other = tensor_info(file, name)
-    return reference_rows(file, other, grid, 0, grid.shape[0]).view(np.uint8)
 
 
 def _beside(folder: Path, name: str) -> Path:
@@ -136,15 +41,6 @@ def _beside(folder: Path, name: str) -> Path:
         return Path(os.path.normpath(folder / name))
     parts = PurePosixPath(name).parts
     return functools.reduce(lambda at, p: at.parent if p == ".." else at / p, parts, folder)
-
-
-def tensor_info(file: Checkpoint, name: str) -> TensorInfo:
-    """Return what a checkpoint says of a tensor, by its name or an alias."""
-    wanted = file.aliases.get(name, name)
-    found = next((info for info in file.tensors if info.name == wanted), None)
-    if found is None:
-        raise FormatError(f"has no tensor {shown(name)}", path=file.path)
-    return found
 
 
 @dataclass(eq=False)
@@ -193,9 +89,11 @@ class Bases:
         reference = record.reference
         assert reference is not None
         if record.name in self.manifest.bundles:
-            used = {r.reference.base for r in self.manifest.tensors.values() if r.reference}
-            files = {base: self.open(base) for base in used}
-            joined = bundle_reference(self.manifest, record.name, grid, files)
+            records = self.manifest.tensors.values()
+            held = ((r.nbytes, r.reference) for r in records if r.bundle == record.name)
+            joined = bundle_reference(
+                grid, ((n, one and (self.open(one.base), one.tensor)) for n, one in held)
+            )
             found = xxhash.xxh3_128_hexdigest(joined.reshape(-1).view(np.uint8))
             self._compare(reference, found[:DIGEST_DIGITS])
             return joined[start:stop]

@@ -12,13 +12,6 @@ import numpy as np
 import xxhash
 
 from tensorcomp.checkpoints.base import Checkpoint, TensorInfo
-from tensorcomp.container.bases import (
-    base_digest,
-    may_refer,
-    reference_rows,
-    small_reference,
-    tensor_digest,
-)
 from tensorcomp.container.chunk_grid import ChunkGrid, chunk_grid
 from tensorcomp.container.model import BasePaths, open_model
 from tensorcomp.container.records import (
@@ -26,6 +19,13 @@ from tensorcomp.container.records import (
     BaseRecord,
     TensorRecord,
     TensorReference,
+)
+from tensorcomp.container.reference_tensors import (
+    base_digest,
+    bundle_reference,
+    may_refer,
+    reference_rows,
+    tensor_digest,
 )
 from tensorcomp.io.locations import location
 
@@ -67,14 +67,10 @@ class References:
             return reference_rows(file, found.info, grid, 0, grid.shape[0])
         if not any(info.name in self.matches for info in members):
             return None
-        joined, start = np.zeros(grid.nbytes, np.uint8), 0
-        for info in members:
-            found = self.matches.get(info.name)
-            if found is not None:
-                data = small_reference(info, self.files[found.base], found.info.name)
-                joined[start : start + info.nbytes] = data
-            start += info.nbytes
-        return joined.view(grid.dtype).reshape(grid.shape)
+        matches = ((info.nbytes, self.matches.get(info.name)) for info in members)
+        return bundle_reference(
+            grid, ((n, one and (self.files[one.base], one.info.name)) for n, one in matches)
+        )
 
     def of_tensor(self, name: str) -> TensorReference:
         """Return what the manifest records of a tensor's reference."""

@@ -203,6 +203,20 @@ def test_types_that_differ(tmp_path, old, new):
     assert restored(file, tmp_path) == source.read_bytes()
 
 
+def test_small_tensors_of_all_types_together(tmp_path):
+    types = [np.bool_, np.complex64, np.int8, np.float64, ml_dtypes.float8_e4m3fn]
+    old = {
+        f"{np.dtype(dtype).name}.{n}": (RANDOM.standard_normal(200) * 3).astype(dtype)
+        for dtype in types
+        for n in range(20)
+    }
+    base = write_safetensors(tmp_path / "base.safetensors", old)
+    changed = {name: np.concatenate([array[:150], array[50:100]]) for name, array in old.items()}
+    new, file = coded(tmp_path, changed, base)
+    assert restored(file, tmp_path) == new.read_bytes()
+    assert inspect(file).bases
+
+
 def test_renamed_and_longer_and_tied_and_other_tensors(tmp_path, base):
     weights = tuned(BASE)
     weights = {f"model.{name}": array for name, array in weights.items()}

@@ -16,7 +16,6 @@ from tensorcomp.checkpoints.safetensors.header import build_header
 from tensorcomp.codecs import parse_tree
 from tensorcomp.codecs.base import spec_of
 from tensorcomp.codecs.payload import join
-from tensorcomp.container.bases import base_digest
 from tensorcomp.container.blob import ChunkCoder
 from tensorcomp.container.chunk_grid import chunk_grid
 from tensorcomp.container.manifest import Manifest
@@ -27,6 +26,7 @@ from tensorcomp.container.records import (
     TensorRecord,
     TensorReference,
 )
+from tensorcomp.container.reference_tensors import base_digest
 from tensorcomp.container.writer import CompressedWriter, Payload
 from tensorcomp.dtypes import dtype_name
 from tensorcomp.metrics.distortion import ErrorSums, measure
