@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
-import operator
 import os
-import re
-import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,32 +14,28 @@ from typing import Any, Self
 
 from tensorcomp._threads import Workers
 from tensorcomp.api.load import safe_open
-from tensorcomp.checkpoints.base import Checkpoint
 from tensorcomp.container.bases import MAX_DEPTH
 from tensorcomp.container.reader import open_any
 from tensorcomp.errors import CheckpointError, OptionError
-from tensorcomp.io.files import reading, writing
+from tensorcomp.io.files import reading
 from tensorcomp.pipeline.options import CompressOptions
 from tensorcomp.progress import Progress
 from tensorcomp.series import gc
+from tensorcomp.series.add import add_step, step_metadata, trainer_state
 from tensorcomp.series.chain import Fault, faults_of, opened, search_paths
 from tensorcomp.series.follow import Follower
 from tensorcomp.series.journal import (
     BASE,
     Journal,
     Step,
-    free_name,
     load_journal,
-    write_journal,
     writing_alone,
 )
 from tensorcomp.series.parts import open_files, open_parts, weights_of, write_parts
 from tensorcomp.series.state import Snapshot, restore_state, state_parts
-from tensorcomp.series.write import EXACT, Base, write_step
+from tensorcomp.series.write import EXACT, Base
 
 DEFAULT_GRACE = 3600.0  # seconds
-_DIGITS = 18  # of the number of a step
-_SMALLER = 0.995  # of a keyframe's bytes that a step against it takes at most
 
 
 class Series:
@@ -96,6 +87,7 @@ class Series:
         self.path = Path(path)
         CompressOptions(policy=policy)  # which checks it
         self._every, self._policy, self._threads = keyframe_every, policy, threads
+        self._add = partial(add_step, self.path, keyframe_every, threads)
         self._snapshot = Snapshot()
         self._pool = ThreadPoolExecutor(1, "tensorcomp-series")
         self._pending: list[Future[Step]] = []  # one at most
@@ -146,9 +138,9 @@ class Series:
         """
         self.flush()
         parts = state_parts(self._snapshot, model, optimizer, extra)
-        about = self._about(step, policy, metric)
+        about = step_metadata(step, policy or self._policy, metric)
         try:
-            self._pending.append(self._pool.submit(self._write, parts, about))
+            self._pending.append(self._pool.submit(self._add, parts, about))
         except RuntimeError as error:
             raise CheckpointError("is closed; open the series anew", path=self.path) from error
 
@@ -196,74 +188,25 @@ class Series:
         """
         self.flush()
         path = Path(path)
-        own_step, own_metric = _trainer_state(path)
+        own_step, own_metric = trainer_state(path)
         number = own_step if step is None else step
         if number is None:
             raise CheckpointError("expected a name that ends in the step; give step=…", path=path)
-        outside, about = None, self._about(number, policy, own_metric if metric is None else metric)
+        known = own_metric if metric is None else metric
+        outside, about = None, step_metadata(number, policy or self._policy, known)
         if base is not None and external_base:
             with reading(Path(base)):
                 place = Path(base).resolve(strict=True)
             outside = Base(str(place), partial(open_any, place), float("inf"))
         elif base is not None and not any(one.step == BASE for one in self._journal().steps):
-            self._write_files(
-                Path(base), {**self._about(0, EXACT, None), "step": BASE}, None, progress
-            )
-        return self._write_files(path, about, outside, progress)
+            self._add_files(Path(base), {**step_metadata(0), "step": BASE}, None, progress)
+        return self._add_files(path, about, outside, progress)
 
-    def _write_files(
+    def _add_files(
         self, path: Path, about: Mapping[str, Any], base: Base | None, progress: Progress | None
     ) -> Step:
         with contextlib.ExitStack() as stack:
-            return self._write(open_files(path, stack), about, base, progress, stack.close)
-
-    def _about(self, step: int, policy: str | None, metric: float | None) -> dict[str, Any]:
-        chosen = self._policy if policy is None else policy
-        CompressOptions(policy=chosen)  # which checks it
-        try:
-            number, value = operator.index(step), math.nan if metric is None else float(metric)
-        except (TypeError, ValueError) as error:
-            raise OptionError(f"expected a whole step, and a number as metric: {error}") from error
-        if not 0 <= number < 10**_DIGITS:
-            raise OptionError(f"expected a step of 0 or more and {_DIGITS} digits, got {number}")
-        known = value if math.isfinite(value) else None
-        return {"step": number, "policy": chosen, "metric": known, "time": time.time()}
-
-    def _write(
-        self,
-        parts: Mapping[str, Checkpoint],
-        about: Mapping[str, Any],
-        outside: Base | None = None,
-        progress: Progress | None = None,
-        done: Callable[[], None] = lambda: None,
-    ) -> Step:
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with writing_alone(self.path):
-            journal, number = self._journal(), int(about["step"])
-            if any(one.step == number for one in journal.steps):
-                raise CheckpointError(
-                    f"has step {number} already, and nothing is overwritten; give another number",
-                    path=self.path,
-                )
-            base = outside or self._base(journal, number)
-            target = self.path / free_name(self.path, number)
-            policy = str(about["policy"])
-            step = write_step(
-                parts, target, about, base, policy, self._threads, progress, done=done
-            )
-            journal = Journal.of([*journal.steps, step], journal.trash)
-            write_journal(self.path, journal)
-            return journal.find(number)
-
-    def _base(self, journal: Journal, number: int) -> Base | None:
-        """Return the step before, or a base of all where that is too deep; None for a keyframe."""
-        before = [step for step in journal.steps if step.step < number]
-        near = [step for step in before[-1:] if step.depth + 1 < self._every]
-        for step in near or [step for step in before if step.step == BASE]:
-            most = _SMALLER * journal.chain(step)[0].nbytes
-            return Base(step.file, partial(opened, self.path, journal, step), most)
-        return None
+            return self._add(open_files(path, stack), about, base, progress, stack.close)
 
     def _journal(self) -> Journal:
         return load_journal(self.path)
@@ -427,13 +370,3 @@ def _warn_of_failures(pending: Iterable[Future[Step]]) -> None:
     for one in pending:
         if error := one.exception():
             warnings.warn(f"a step was not added: {error}", RuntimeWarning, stacklevel=2)
-
-
-def _trainer_state(path: Path) -> tuple[int | None, float | None]:
-    """Return the step and the loss of a checkpoint, as a trainer or its name says."""
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        state = json.loads((path / "trainer_state.json").read_text("utf-8"))
-        losses = [log["eval_loss"] for log in state.get("log_history", ()) if "eval_loss" in log]
-        return int(state["global_step"]), losses[-1] if losses else None
-    found = re.search(r"(\d{1,18})$", path.name if path.is_dir() else path.name.partition(".")[0])
-    return (None if found is None else int(found[1])), None

@@ -4,7 +4,7 @@ from safetensors.torch import load_file, save_file
 
 from tensorcomp import Series
 from tensorcomp.errors import CheckpointError, InputTypeError, OptionError
-from tensorcomp.series import series as series_module
+from tensorcomp.series import add as add_module
 
 
 def test_every_step_is_restored_exactly(run, training):
@@ -146,13 +146,13 @@ def test_a_base_of_all(tmp_path, training, external):
 def test_a_file_that_is_changed_meanwhile_is_no_step(tmp_path, training, monkeypatch):
     path = tmp_path / "w-1.safetensors"
     save_file(training.states[90][0], path)
-    written = series_module.write_step
+    written = add_module.write_step
 
     def changing(*arguments, **keywords):
         save_file({"other": torch.zeros(3)}, path)
         return written(*arguments, **keywords)
 
-    monkeypatch.setattr(series_module, "write_step", changing)
+    monkeypatch.setattr(add_module, "write_step", changing)
     series = Series(tmp_path / "run", threads=1)
     with pytest.raises(CheckpointError, match="was changed while it was read"):
         series.add_path(path)
