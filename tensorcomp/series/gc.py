@@ -38,7 +38,7 @@ _THIN = "thin"
 
 
 def select(journal: Journal, selectors: Iterable[str]) -> set[int]:
-    """Return the steps that selectors name.
+    """Return the steps that selectors name, and the newest one.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def select(journal: Journal, selectors: Iterable[str]) -> set[int]:
         If one is none of these.
     """
     steps = [step for step in journal.steps if step.step != BASE]
-    found: set[int] = set()
+    found = {step.step for step in steps[-1:]}  # from which training goes on
     for selector in (part for text in selectors for part in text.split(",")):
         kind, _, text = selector.strip().partition(":")
         count = int(text) if text.isdecimal() else 0

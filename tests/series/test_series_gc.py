@@ -31,6 +31,11 @@ def test_thin_is_undone_until_gc(run, training):
     training.check(run, 10)
 
 
+def test_the_newest_step_is_never_thinned(run):
+    run.thin(["best:1"])  # of steps without metrics
+    assert [step.resumable for step in run.steps] == ["weights only"] * 9 + ["exact"]
+
+
 def test_files_are_removed_in_two_phases(run, training):
     run.thin()
     journal = load_journal(run.path)
