@@ -320,12 +320,13 @@ def refuse_bases(files: Iterable[Checkpoint], target: Path) -> None:
     """Raise `CheckpointError` if an output would replace files or their bases."""
     if not target.exists():
         return
-    outer, *inner = (
-        (path, path if is_remote(path) else Path(os.path.realpath(path)))
-        for path in (target, *(p for file in files for p in (file.path, *file.find_bases())))
-    )
-    for path, real in inner:
-        if real.is_relative_to(outer[1]):
+    remote = is_remote(target)
+    outer = target if remote else Path(os.path.realpath(target))
+    for path in (one for file in files for one in (file.path, *file.find_bases())):
+        if path == Path() or is_remote(path) != remote:  # in memory, or elsewhere
+            continue
+        real = path if remote else Path(os.path.realpath(path))
+        if real.is_relative_to(outer):
             raise CheckpointError(
                 "the output would replace this base; give another by out=…", path=path
             )
