@@ -146,7 +146,7 @@ def lossless_encoder(
     """Return the encoder that the lossless planner chooses."""
     plan = plan_lossless(array, effort, grid.stored)
     if reference is not None:
-        plan = plan_with_reference(array, reference, plan, effort)
+        plan = plan_with_reference(array, reference, plan)
     trees = (plan.tree,) if plan.fallback is None else (plan.tree, plan.fallback)
     reason = f"{reason}; {plan.reason}" if reason else plan.reason
     if reference is None or not plan.tree.codec.uses_reference:

@@ -36,7 +36,7 @@ _NOISE, _MIN_ENERGY = 1e-15, 1e-300  # of the greatest: what eigenvalues may be 
 
 
 def plan_with_reference(
-    array: np.ndarray, reference: np.ndarray, alone: LosslessPlan, effort: str
+    array: np.ndarray, reference: np.ndarray, alone: LosslessPlan
 ) -> LosslessPlan:
     """Return the plan that takes the fewest bytes of sampled rows.
 
@@ -48,8 +48,6 @@ def plan_with_reference(
         The same tensor of the base, of that shape and dtype.
     alone : LosslessPlan
         What codes the tensor without a reference.
-    effort : str
-        ``fast``, ``balanced`` or ``max``.
     """
     if array.size == 0:
         return alone

@@ -11,7 +11,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def plan(array, base, effort="balanced"):
-    return plan_with_reference(array, base, plan_lossless(array, effort), effort)
+    return plan_with_reference(array, base, plan_lossless(array, effort))
 
 
 def weights(seed, rows=600, columns=400):
@@ -38,7 +38,7 @@ def test_a_relative_is_coded_by_its_difference(effort, moved):
 def test_a_stranger_is_coded_alone():
     array = weights(0)
     alone = plan_lossless(array, "balanced")
-    assert plan_with_reference(array, weights(1), alone, "balanced") == alone
+    assert plan_with_reference(array, weights(1), alone) == alone
 
 
 def test_doubles_that_changed_are_coded_alone():
