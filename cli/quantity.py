@@ -64,5 +64,8 @@ bandwidth = quantity(
     least=math.nextafter(0, 1),
 )
 duration = quantity(
-    "time", {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}, "0.1ms or 50us", least=0
+    "time",
+    {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+    "50us, 90s or 2h",
+    least=0,
 )

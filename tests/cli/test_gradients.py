@@ -103,6 +103,7 @@ def test_other_wrong_usage(call):
         (quantity.bandwidth, "56e3bit", 56e3),
         (quantity.duration, "0.1ms", 1e-4),
         (quantity.duration, "50us", 5e-5),
+        (quantity.duration, "2h", 7200.0),
         (quantity.duration, ".5s", 0.5),
         (quantity.duration, "0s", 0.0),
     ],
