@@ -169,7 +169,7 @@ def verify(run: Path, *, deep: bool) -> Result:
     told = [("; steps " if f.steps else "") + ", ".join(map(str, f.steps)) for f in faults]
     lines = [fault.error + steps for fault, steps in zip(faults, told, strict=True)]
     failure = VerificationError(f"{counted(len(faults), 'damaged file')}") if faults else None
-    sound = () if faults else (f"All {counted(count, 'step')} are sound",)
+    sound = () if faults else (f"{counted(count, 'step')} checked: sound",)
     return Result(
         lambda: {"steps": count, "sound": not faults, "faults": records},
         summary=(*lines, *sound),
@@ -180,7 +180,7 @@ def verify(run: Path, *, deep: bool) -> Result:
 @series.command(cls=Command)
 @_existing_run
 @option("--dry-run", "Change nothing; say what would be done.")
-@option("--grace TIME", "How long a file has been named before it is removed.", default="3600s")
+@option("--grace TIME", "How long a file stays after it is named: 90s, 2h, 1d.", default="3600s")
 @as_json
 def gc(run: Path, *, dry_run: bool, grace: float) -> Result:
     """Remove files that no step needs, in two phases.
@@ -211,12 +211,12 @@ def _series(run: Path, doing: str, **settings: Any) -> Iterator[tuple[Series, Pr
 
 
 def _listed(steps: Sequence[Step]) -> Result:
-    from tensorcomp._formatting import bytes_text, ratio_text
+    from tensorcomp._formatting import bytes_text, counted, ratio_text
 
     if not steps:
         return Result(lambda: {"steps": []}, summary=("There are no steps",))
     held, given = (sum(getattr(s, name) for s in steps) for name in ("nbytes", "source_bytes"))
-    total = f"{len(steps):,} steps: {bytes_text(held)} of {bytes_text(given)}, "
+    total = f"{counted(len(steps), 'step')}: {bytes_text(held)} of {bytes_text(given)}, "
     summary = f"{total}{ratio_text(given / max(held, 1))} times smaller"
     return Result(lambda: {"steps": [_record(s) for s in steps]}, _table(steps), summary=(summary,))
 

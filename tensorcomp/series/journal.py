@@ -128,8 +128,8 @@ class Journal:
             if one.step == step:
                 return one
         known = [one.step for one in self.steps if one.step != BASE]
-        span = f"{known[0]} to {known[-1]}" if known else "none"
-        raise CheckpointError(f"has no step {step}; its steps are {span}")
+        span = f"{len(known)} from {known[0]} to {known[-1]}" if known else "none"
+        raise CheckpointError(f"has no step {step}; it has {span}: see series ls")
 
     def chain(self, step: Step) -> list[Step]:
         """Return the steps that a step is decoded from: keyframe first, itself last."""

@@ -13,7 +13,7 @@ def test_every_step_is_restored_exactly(run, training):
         assert step.resumable == "exact"
         assert step.depth < 4
         training.check(run, step.step)
-    with pytest.raises(CheckpointError, match="has no step 5; its steps are 10 to 100"):
+    with pytest.raises(CheckpointError, match="has no step 5; it has 10 from 10 to 100"):
         run.get(5, "0.weight")
 
 
