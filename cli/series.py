@@ -166,8 +166,8 @@ def verify(run: Path, *, deep: bool) -> Result:
     with _series(run, "verifying") as (found, watch):
         faults, count = found.verify(deep=deep, progress=watch), len(found.steps)
     records = [fault.__dict__ for fault in faults]
-    told = [("; steps " if f.steps else "") + ", ".join(map(str, f.steps)) for f in faults]
-    lines = [fault.error + steps for fault, steps in zip(faults, told, strict=True)]
+    listed = [("; steps " if f.steps else "") + ", ".join(map(str, f.steps)) for f in faults]
+    lines = [fault.error + steps for fault, steps in zip(faults, listed, strict=True)]
     failure = VerificationError(f"{counted(len(faults), 'damaged file')}") if faults else None
     sound = () if faults else (f"{counted(count, 'step')} checked: sound",)
     return Result(

@@ -64,7 +64,7 @@ def label(title: str, element: str) -> str:
 
 
 def measured(pair: Pair, folder: Path, kind: type[Peer], threads: int) -> SizeRow:
-    """Encode a pair by a codec, decode and compare; what fails is told of."""
+    """Encode a pair by a codec, decode and compare; failures are reported."""
     base, new = pair.paths(folder)
     plain = new.stat().st_size
     try:

@@ -15,14 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from tensorcomp.codecs.base import (
-    ArraySpec,
-    Filter,
-    Pieces,
-    Serializer,
-    Transform,
-    spec_of,
-)
+from tensorcomp.codecs.base import ArraySpec, Filter, Pieces, Serializer, Transform, spec_of
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.codecs.tree import Node, Shared
 from tensorcomp.errors import CodecError, NotRepresentable

@@ -11,13 +11,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from tensorcomp._expressions import changed_fields, format_call
-from tensorcomp.codecs.base import (
-    ArraySpec,
-    Codec,
-    Serializer,
-    Transform,
-    spec_of,
-)
+from tensorcomp.codecs.base import ArraySpec, Codec, Serializer, Transform, spec_of
 from tensorcomp.codecs.bit_views import readable
 from tensorcomp.errors import CodecError, PlanError
 

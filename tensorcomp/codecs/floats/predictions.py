@@ -92,7 +92,7 @@ def _with_product(reference: np.ndarray, left: np.ndarray, right: np.ndarray) ->
 
 
 def _rounded(real: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Round to the reference's type; what is no number has bits that vary with the machine."""
+    """Round to the reference's type; bits of NaN vary with the machine."""
     found = real.astype(reference.dtype, copy=False)
     finite = np.isfinite(found)
     if not finite.all():
