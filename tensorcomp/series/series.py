@@ -55,7 +55,7 @@ class Series:
         What steps may lose. ``resume`` bounds the error of weights by their change and codes the
         optimizer's state coarsely; ``archive`` drops first moments as well.
     threads : int, optional
-        To encode on; all available processors by default.
+        To encode and decode on; all available processors by default.
 
     Raises
     ------
@@ -293,7 +293,8 @@ class Series:
         """
         self.flush()
         journal = self._journal()
-        return restore_state(self.path, journal, journal.find(step), model, optimizer)
+        found = journal.find(step)
+        return restore_state(self.path, journal, found, model, optimizer, self._threads)
 
     def follow(self, model: Any) -> Follower:
         """Return what copies each new step into a model, for workers that only read."""

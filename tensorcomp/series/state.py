@@ -163,7 +163,12 @@ def unpacked(part: Checkpoint, tensors: Mapping[str, Any]) -> Any:
 
 
 def step_tensors(
-    folder: Path, journal: Journal, step: Step, *, only_weights: bool = False
+    folder: Path,
+    journal: Journal,
+    step: Step,
+    *,
+    only_weights: bool = False,
+    threads: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, View]]:
     """Return the tensors of a step, and its files; find its chain first."""
     path, search = folder / step.file, search_paths(folder, journal, step)
@@ -171,13 +176,20 @@ def step_tensors(
         parts = open_parts(file)
         wanted = weight_files(parts) if only_weights else parts
         names = [info.name for part in wanted.values() for _, info in part.places.values()]
-    with safe_open(path, "pt", bases=search) as opened_file, Workers() as workers:
+    with safe_open(path, "pt", bases=search) as opened_file, Workers(threads) as workers:
         return dict(workers.in_order(opened_file.get_tensor, names)), parts
 
 
-def restore_state(folder: Path, journal: Journal, step: Step, model: Any, optimizer: Any) -> Any:
+def restore_state(
+    folder: Path,
+    journal: Journal,
+    step: Step,
+    model: Any,
+    optimizer: Any,
+    threads: int | None = None,
+) -> Any:
     """Load a step into a model and an optimizer; return what is extra."""
-    tensors, parts = step_tensors(folder, journal, step)
+    tensors, parts = step_tensors(folder, journal, step, threads=threads)
     if optimizer is not None and OPTIMIZER_FILE not in parts:
         raise CheckpointError(
             f"step {step.step} has no optimizer's state; restore the model alone",
